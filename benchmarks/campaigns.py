@@ -124,10 +124,11 @@ class Rows(Generic[Row]):
 @cache
 def machine() -> str:
     """The machine in a few words, for a column."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return f"{os.cpu_count()} x {model or platform.machine()}"
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
+    )
+    return f"{os.cpu_count()} x {model}"
 
 
 @cache

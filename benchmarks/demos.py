@@ -54,8 +54,6 @@ class Demo:
     """The champion's program and parameters again, with other seeds."""
     seconds: float
     """Wall time of the whole command, the server's start included."""
-    training: float = 0.0
-    """Share of the slots' time in training."""
 
     @property
     def gain(self) -> float:
@@ -136,7 +134,6 @@ def demo(environment: str, trials: int, fresh: int, seed: int, parallel: int) ->
         found["shipped_trial"],
         tuple(score for score in scores if score is not None),  # a crash has none
         seconds,
-        training=found["spent"]["slots"]["training"],
     )
 
 
@@ -149,7 +146,6 @@ def summary(demos: Sequence[Demo]) -> dict[str, float]:
         "gain/median": statistics.median(each.gain for each in demos),
         "certified": sum(each.certified is not None for each in demos),
         "shipped/not_baseline": sum(bool(each.shipped) for each in demos),
-        "training/median": statistics.median(each.training for each in demos),
         "minutes/median": statistics.median(each.seconds for each in demos) / 60,
         "minutes/max": max(each.seconds for each in demos) / 60,
     }

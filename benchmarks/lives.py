@@ -139,11 +139,9 @@ class Life(subprocess.Popen[bytes]):
 
     def __init__(self, arguments: list[str], log: Path) -> None:
         self.log, self.began = log, time.time()
+        command = [sys.executable, "-m", "flows.cli", *arguments]
         with log.open("ab") as output:
-            command = [sys.executable, "-m", "flows.cli", *arguments]
-            super().__init__(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-            )  # fmt: skip
+            super().__init__(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
 
     @property
     def is_over(self) -> bool:
@@ -251,11 +249,9 @@ def left_over(ledger: Ledger) -> int:
 def until(is_true: Callable[[], bool], seconds: float, every: float = 0.01) -> bool:
     """Wait until it is true; False when it is not within so many seconds."""
     deadline = time.monotonic() + seconds
-    while not is_true():
-        if time.monotonic() > deadline:
-            return False
+    while not (true := is_true()) and time.monotonic() < deadline:
         time.sleep(every)
-    return True
+    return true
 
 
 def whole(path: Path) -> bool:

@@ -1,9 +1,10 @@
-"""pass@1 of a real language model as it comes, on GSM8K and on data sets of reasoning-gym.
+"""A real language model as it comes: greedy pass@1 on GSM8K and data sets of reasoning-gym; and a night on two cores.
 
     python -m benchmarks.real_model MODEL [--gsm8k FOLDER] [--datasets chain_sum gcd ...] [--questions 200]
+    python -m benchmarks.real_model MODEL --night HOME [--seed 1]
 
 MODEL is a folder with a Hugging Face model. Questions, generator and tasksets are those of gsm8k_one_gpu and
-reasoning_gym. A whole night with such a model is `nightshift run reasoning_gym`.
+reasoning_gym. The night is that of environments/reasoning_gym/two_cores.toml, and goes on when called again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import environments
+from benchmarks.campaigns import surroundings
 from benchmarks.tables import about, show
 from environments.judges._taskset import Taskset
 from environments.judges.text import GENERATOR
@@ -38,18 +41,25 @@ DATASETS: dict[str, dict[str, int]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="a folder with a Hugging Face model")
-    parser.add_argument(
-        "--gsm8k", type=Path, help="a folder with its train.jsonl and test.jsonl; without it, not asked"
-    )
-    parser.add_argument(
-        "--datasets", nargs="*", default=list(DATASETS), help=f"of reasoning-gym ({' '.join(DATASETS)})"
-    )
+    parser.add_argument("--gsm8k", type=Path, help="a folder with train.jsonl and test.jsonl; without it, not asked")
+    parser.add_argument("--datasets", nargs="*", default=list(DATASETS), help=f"reasoning-gym's ({' '.join(DATASETS)})")
     parser.add_argument("--questions", type=int, default=200, help="to each (200)")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest answer (0)")
     parser.add_argument("--max-tokens", type=int, default=256, help="of the longest answer (256)")
+    parser.add_argument("--night", type=Path, metavar="HOME", help="a campaign in this home instead")
+    parser.add_argument("--seed", type=int, default=1, help="of the campaign (1)")
     options = parser.parse_args()
+    if options.night:
+        night(options.model.absolute(), options.night, options.seed)
+        return
     rows = [asked(name, settings, options) for name, settings in problems(options.gsm8k, options.datasets)]
     show(tuple(rows[0]), [tuple(row.values()) for row in rows], about(options.model.name))
+
+
+def night(model: Path, home: Path, seed: int) -> None:
+    """Become the command that runs or resumes the campaign."""
+    spec = str(environments.find("reasoning_gym") / "two_cores.toml")
+    given = ["--name", f"{model.name}-{seed}", "--seed", str(seed), "--set", f"prepare.settings.model={model}"]
+    os.execve(sys.executable, [sys.executable, "-m", "flows.cli", "run", spec, *given, "--trust"], surroundings(home))
 
 
 def problems(gsm8k: Path | None, datasets: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -73,12 +83,10 @@ def asked(name: str, settings: dict[str, Any], options: argparse.Namespace) -> d
         pool = prepared / "judge" / "search.jsonl"
         ids = [json.loads(line)["id"] for line in pool.read_text("utf-8").removesuffix("\n").split("\n")]
         with Taskset(taskset, pool, ids, 60.0, time.monotonic() + 86_400) as questions:
-            request = {
-                "prompts": questions.prompts(range(len(ids))), "samples": 1, "seed": 0,
-                "temperature": options.temperature, "max_tokens": options.max_tokens,
-            }  # fmt: skip
+            prompts = questions.prompts(range(len(ids)))
+            drawn = {"samples": 1, "seed": 0, "temperature": 0.0, "max_tokens": options.max_tokens}
             began = time.perf_counter()
-            answers = completed(options.model.absolute(), request)
+            answers = completed(options.model.absolute(), {"prompts": prompts} | drawn)
             seconds = time.perf_counter() - began
             rewards = questions.rewards((answer["index"], answer["completions"][0]["text"]) for answer in answers)
     tokens, many = sum(answer["tokens"] for answer in answers), len(answers)
