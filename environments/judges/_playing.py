@@ -1,6 +1,6 @@
 """What runs in the process of the environments: they are made, reset and stepped there, by the functions at the end.
 
-`PlayedLanes` is the engine's view of them in that process; `_lanes.py` is the other end.
+`_lanes.py` is the other end.
 """
 
 from __future__ import annotations
@@ -121,13 +121,12 @@ def examine(sources: Mapping[str, EnvSource]) -> Spaces:
     """
     examined = {name: _examined(source) for name, source in sources.items()}
     first = next(iter(examined))
-    for name in examined:
-        for role, one, other in zip(("observation", "action"), examined[first], examined[name], strict=True):
-            if one != other:
-                raise ValueError(
-                    f"sources {first!r} and {name!r} have different {role} spaces, {one} and {other}: one policy must "
-                    "be able to play both, so correct their kwargs"
-                )
+    for name, spaces in examined.items():
+        if spaces != examined[first]:
+            raise ValueError(
+                f"sources {first!r} and {name!r} have different spaces, {examined[first]} and {spaces}: one policy "
+                "must be able to play both, so correct their kwargs"
+            )
     observation, action = examined[first]
     return leaves(observation, "observation"), leaves(action, "action")
 

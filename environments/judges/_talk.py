@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from environments.judges import Candidate, Misbehaved
 
@@ -16,6 +17,7 @@ TOKEN_BYTES = 256
 END_SECONDS = 30.0
 """How long a server may take to end."""
 LONGEST_REASON = 500
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,6 @@ class Talk:
         self._send(how)
 
     def wait_until_ready(self, seconds: float) -> None:
-        """Wait until the model is loaded."""
         if self._receive(LINE_BYTES, seconds).get("ready") is not True:
             raise Misbehaved("the generator did not say that it is ready")
 
@@ -73,36 +74,33 @@ class Talk:
         self._send({"end": True})
         self._receive(LINE_BYTES, END_SECONDS)
 
-    def _send(self, told: Mapping[str, Any]) -> None:
-        try:
-            self._candidate.send(json.dumps(told).encode() + b"\n", self._at_most(self._answer_seconds))
-        except Misbehaved as wrong:
-            raise Misbehaved(f"{self._where}: {wrong}") from wrong
+    def _send(self, message: Mapping[str, Any]) -> None:
+        line = json.dumps(message).encode() + b"\n"
+        self._in_time(partial(self._candidate.send, line), self._answer_seconds)
 
     def _receive(self, limit: int, seconds: float) -> dict[str, Any]:
+        line = self._in_time(partial(self._candidate.receive_line, limit), seconds)
         try:
-            line = self._candidate.receive_line(limit, self._at_most(seconds))
             answer = json.loads(line)
-        except Misbehaved as wrong:
-            raise Misbehaved(f"{self._where}: {wrong}") from wrong
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            said = _plain(line.decode(errors="replace"))
-            raise Misbehaved(f"{self._where}: the generator answered no object: {said}")
+            text = _plain(line.decode(errors="replace"))
+            raise Misbehaved(f"{self._where}: the generator answered no object: {text}")
         if "failed" in answer:
             raise Misbehaved(_plain(str(answer["failed"])))
         return answer
 
-    def _at_most(self, seconds: float) -> float:
-        left = self._ends - time.monotonic()
-        if left <= 0:
-            raise Misbehaved("out of time")
-        return min(seconds, left)
+    def _in_time(self, does: Callable[[float], T], seconds: float) -> T:
+        try:
+            if (left := self._ends - time.monotonic()) <= 0:
+                raise Misbehaved("out of time")
+            return does(min(seconds, left))
+        except Misbehaved as wrong:
+            raise Misbehaved(f"{self._where}: {wrong}") from wrong
 
 
 def _completed(answer: dict[str, Any]) -> Completed:
-    """The completions in an answer."""
     if "error" in answer:
         return Completed(error=_plain(str(answer["error"])) or "no reason")
     # Half characters become question marks: no file and no library takes them.

@@ -1,18 +1,13 @@
 """The taskset of a text judge, in a process of its own that asks its questions and scores answers.
 
 It is a module with a function `reward(question, completion, answer)`, and one `prompt(question)` if it likes, or with a
-verifiers taskset. Further keys of a question's line are given to `reward` by name.
-
-It is trusted as the judge is. A verifiers taskset needs no harness, no runtime and no network: a completion is scored
-by `Task.score`, on a trace of two turns that is built here. A reward that never ends, or ends its process, gives no
-score.
+verifiers taskset, whose `Task.score` gets a trace of two turns: no harness, no runtime, no network. It is trusted as
+the judge is. A reward that never ends, or ends its process, gives no score.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import contextlib
 import importlib
 import importlib.util
 import json
@@ -56,28 +51,25 @@ class Taskset:
         self, file: Path, pool: Path, ids: Sequence[str], seconds: float, ends: float,
         check: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """Args:
-        file: The module.
-        pool: The file of questions, given to a verifiers taskset as `path` of its config.
-        ids: The ids of the questions in that file, in order.
-        seconds: Time limit of one reward.
-        ends: The total deadline, on the monotonic clock.
-        check: Called while it waits; raises where it is to end.
+        """
+        Args:
+            file: The module.
+            pool: The file of questions, given to a verifiers taskset as `path` of its config.
+            ids: The ids of the questions in that file, in order.
+            seconds: Time limit of one reward.
+            ends: The total deadline, on the monotonic clock.
+            check: Called while it waits; raises where it is to end.
         """
         self._ids, self._seconds, self._ends = ids, seconds, ends
         self._earned: dict[tuple[int, str], float] = {}
-        self._process = _process()
-        self._process.check = check
+        self._process = ForeignProcess(None, LOAD_SECONDS, check, "taskset")
         self._process.ask(_load, file, pool, list(ids))
 
     def __enter__(self) -> Taskset:
         return self
 
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if error is None and self._process.is_alive:
-            _idle.append(self._process)
-        else:
-            self._process.__exit__()
+    def __exit__(self, *_: object) -> None:
+        self._process.__exit__()
 
     def prompts(self, places: Sequence[int]) -> list[Prompt]:
         """The prompts of the questions in those lines. Call it first, and once: it waits until the taskset is loaded.
@@ -112,23 +104,6 @@ class Taskset:
         if reward is None or not abs(reward) <= LARGEST:  # comparisons with NaN are false
             raise Misbehaved(f"{which} is {reward}, not a finite number up to {LARGEST:g}")
         return reward
-
-
-_idle: list[ForeignProcess] = []
-"""Processes of judgements that are over, for the next ones: verifiers takes seconds to import."""
-
-
-@atexit.register
-def end_idle() -> None:
-    while _idle:
-        _idle.pop().__exit__()
-
-
-def _process() -> ForeignProcess:
-    with contextlib.suppress(IndexError):
-        if (process := _idle.pop()).is_alive:
-            return process
-    return ForeignProcess(None, LOAD_SECONDS, name="the taskset")
 
 
 # In its process
@@ -212,7 +187,6 @@ def _reward(place: int, completion: str) -> float | None:
 
 
 def _trace(task: Task, prompt: Prompt, completion: str) -> Any:
-    """The trace of a rollout with one answer: the prompt and the model's message."""
     vf = importlib.import_module("verifiers.v1")
     roles = {"system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage}
     nodes = [

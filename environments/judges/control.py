@@ -1,19 +1,12 @@
 """The control judge: it steps the gymnasium environments itself; the program only answers with actions.
 
-`python train.py act` gets one JSON line (lanes, observation and action leaves, for each lane whether to be
-`deterministic`, the policy's own seed) and answers `{"ready": true}`. Then it answers frames: masks `active` and
-`episode_start` (one byte per lane each) and the observation leaves come in, the action leaves go out, as raw
-little-endian arrays without length prefixes. Each lane plays exactly one episode. At the end its standard input is
-closed.
+The program is started as `python train.py act`; docs/environments.md has the protocol. It is waited for by what the
+baseline needs (tasks/control.py), so that it cannot train here for long. In a Box a value outside the bounds is
+clipped, as training code does for a Gaussian policy. Messages count steps from 1 and lanes from 0.
 
 The score is made in one mode, deterministic or sampling, as the environment says. Afterwards a few episodes are
 played in the other mode, for information: a policy may do well with its noise and fail without it, or the reverse. An
 error there costs no score, unless a guard needs its metric.
-
-The program is waited for by what the baseline needs (tasks/control.py), so that it cannot train here for long.
-
-An answer must be finite and lie in its space; in a Box a value outside the bounds is clipped, as training code does
-for a Gaussian policy. Answers for inactive lanes are ignored. Messages count steps from 1 and lanes from 0.
 """
 
 from __future__ import annotations
@@ -96,15 +89,9 @@ class Control(Judge):
 
     @model_validator(mode="after")
     def _episodes_are_split_evenly(self) -> Control:
-        parts = len(self.sources) or 1
-        for key, episodes, least in (("episodes", self.episodes, parts), ("other_episodes", self.other_episodes, 0)):
-            below = episodes - episodes % parts
-            if below != episodes:
-                near = [str(some) for some in (below, below + parts) if least <= some <= MOST_EPISODES]
-                raise ValueError(
-                    f"{key} must be a multiple of {parts}, the number of sources, got {episodes}: "
-                    f"set {' or '.join(near)}"
-                )
+        for key, episodes in (("episodes", self.episodes), ("other_episodes", self.other_episodes)):
+            if episodes % (parts := len(self.sources) or 1):
+                raise ValueError(f"{key} must be a multiple of {parts}, the number of sources, got {episodes}")
         return self
 
     def check(self, folder: Path) -> None:
@@ -118,12 +105,11 @@ class Control(Judge):
     def problem(self) -> dict[str, object]:
         """What a trainer needs to make the same environment; each source with all of its keyword arguments."""
         problem: dict[str, object] = {"id": self.id, "kwargs": self.kwargs, "max_episode_steps": self.max_episode_steps}
-        if self.sources:
-            problem["sources"] = {
-                name: {"kwargs": self.kwargs | source.kwargs, "weight": source.weight}
-                for name, source in self.sources.items()
-            }
-        return problem
+        sources = {
+            name: {"kwargs": self.kwargs | source.kwargs, "weight": source.weight}
+            for name, source in self.sources.items()
+        }
+        return problem | ({"sources": sources} if sources else {})
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
         """Play one episode per lane, average the returns of the scored mode, and report both modes beside it.
@@ -150,8 +136,7 @@ class Control(Judge):
             scores = {self.deterministic: self._scored(counted, plays[: self.episodes], better)}
             with suppress(Misbehaved):
                 if others := _play(lanes, talk, seeds[self.episodes :], first=self.episodes):
-                    rest = plays[self.episodes :]
-                    scores[not self.deterministic] = self._scored(others, rest, better)
+                    scores[not self.deterministic] = self._scored(others, plays[self.episodes :], better)
         shown = {_MODES[mode]: score.value for mode, score in scores.items() if score.value is not None}
         score = scores[self.deterministic]
         return replace(score, also=shown | score.also, waited=waited)
@@ -162,19 +147,14 @@ class Control(Judge):
     @property
     def env_sources(self) -> list[EnvSource]:
         """What environments are made from: one, or one for each source."""
-        if not self.sources:
-            return [EnvSource(self.id, self.max_episode_steps, self.kwargs, "[control]", self.packages)]
+        variants = {f"[control.sources.{name}]": source.kwargs for name, source in self.sources.items()}
         return [
-            EnvSource(
-                self.id, self.max_episode_steps, self.kwargs | own.kwargs, f"[control.sources.{name}]", self.packages
-            )
-            for name, own in self.sources.items()
+            EnvSource(self.id, self.max_episode_steps, self.kwargs | kwargs, section, self.packages)
+            for section, kwargs in (variants or {"[control]": {}}).items()
         ]
 
     def _drawn(self, rng: np.random.Generator) -> list[int]:
-        """The source of each lane, of the scored lanes and then of the others, so that a lane's number reveals
-        nothing.
-        """
+        """The source of each lane, the scored ones first; drawn, so that a lane's number reveals nothing."""
         parts = len(self.sources) or 1
         drawn = [rng.permutation(np.arange(many) % parts) for many in (self.episodes, self.other_episodes)]
         return [int(source) for lanes in drawn for source in lanes]

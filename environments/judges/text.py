@@ -6,8 +6,7 @@ samples, drawn at `temperature`. The greedy completion of each question is score
 `pass@1/greedy`. It is no guard, since training that improves samples may well worsen the greedy completion.
 
 A question that could not be completed is no wrong answer: it costs the score, and the reason says how many there
-were. Each question with its expected answer, and every completion with its reward, is kept in answers.jsonl, beside the
-result.
+were. Each question with its expected answer, and every completion with its reward, is kept in answers.jsonl.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved, Use, _answers, _questions
-from environments.judges._answers import Answers
+from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved, Use, _questions
+from environments.judges._questions import ANSWERS, Answers
 from environments.judges._talk import Talk
 from environments.judges._taskset import Taskset
 from environments.recipe import DATA
@@ -121,8 +120,9 @@ class Text(Judge):
         return {"max_tokens": self.max_tokens, "temperature": self.temperature}
 
     def check(self, folder: Path) -> None:
-        if importlib.util.find_spec("verifiers") is None:
-            raise ValueError("a taskset needs the package 'verifiers': pip install verifiers")
+        file = folder / self.taskset
+        if file.is_file() and "verifiers" in file.read_text() and importlib.util.find_spec("verifiers") is None:
+            raise ValueError(f"{self.taskset} needs the package 'verifiers': pip install verifiers")
         if self.samples > 1 and self.temperature == 0:
             raise ValueError(f"samples = {self.samples} with temperature = 0 are all the same answer: set samples = 1")
         # A path may exist only where trials run; a command name is looked up here, to know what it reads.
@@ -147,7 +147,7 @@ class Text(Judge):
         talk = Talk(candidate, self.answer_seconds, ends)
         try:
             pool = _questions.pool(file)
-            weights = _questions.sources(pool, self.sources)
+            weights = _questions.weights(pool, self.sources)
             share = _questions.share(pool, exam.block)
             many = self.questions if exam.block is None else min(self.questions, _questions.evenly(share))
             drawn = _questions.draw(share, many, for_draw)
@@ -165,7 +165,7 @@ class Text(Judge):
                         talk.end()
         except ValueError as wrong:
             raise Misbehaved(f"the questions for {exam.use}: {wrong}") from wrong
-        _answers.store(candidate.result.with_name(_answers.FILE), kinds)
+        _questions.store(candidate.result.with_name(ANSWERS), kinds)
         score, completions = kinds["sampled"].score(weights, exam.higher_is_better), len(drawn) * self.samples
         also = {
             TOKENS: sum(one.tokens for one in sampled) / completions,
@@ -182,12 +182,11 @@ class Text(Judge):
         If the recipe has made a base model, its tokenizer replaces the trained model's: a chat template is a program,
         which could compute the answer and put it into the prompt.
         """
-        asked = self.endpoint
         return {
-            **asked.model_dump(exclude={"model", "key_variable"}),
+            **self.endpoint.model_dump(exclude={"model", "key_variable"}),
             "batch": self.batch,
             "vllm_args": self.vllm_args,
-            "key": os.environ.get(asked.key_variable, "") if asked.key_variable else "",
+            "key": os.environ.get(self.endpoint.key_variable, ""),
             "tokenizer": str(base) if base.is_dir() else "",
         }
 

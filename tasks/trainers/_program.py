@@ -1,7 +1,8 @@
 """The contract between a trainer and the engine: config.json, the budget, progress lines and moves; and workers.
 
-A copy stands beside train.py in every workspace of a trainer that imports it, and goes by the same name. Nothing here
-learns: networks, losses and rollouts belong to the trainer. It imports neither torch nor numpy before they are needed.
+A copy stands beside train.py in every workspace of a trainer that imports it. What cannot be trained exits 2 with the
+reason on stderr, a training that failed 1 with the reason in out/progress.jsonl too, a cancelled one 42 without a
+result. Nothing here learns, and neither torch nor numpy is imported before it is needed.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 Config = dict[str, Any]
-"""What config.json says: params, seed, budget_seconds, budget_steps, device, cores, memory_gb, out, problem, data,
-resume, init.
+"""What config.json says: params, seed, budget_seconds, budget_steps, device, cores, memory_gb, out, problem, data.
 
 On the CPU, `cores` is how many processor cores the program has for itself: it is kept on these. `memory_gb` is what it
 may use, in GiB; null: three quarters of the machine's."""
@@ -83,8 +83,6 @@ class Budget:
     """The clock of one training: seconds since it began, and steps (0: no limit), counted by the trainer in `step`."""
 
     def __init__(self, seconds: float, steps: int) -> None:
-        if not seconds > 0 or steps < 0:
-            raise Refused(f"budget_seconds must be > 0 and budget_steps >= 0, got {seconds} and {steps}")
         self.seconds, self.steps = seconds, steps
         self.step, self.stopped, self.began = 0, False, time.monotonic()
 
@@ -322,9 +320,6 @@ def training(config: Config, train: Train, clock: type[Budget] = Budget) -> None
     with (out / "progress.jsonl").open("a", buffering=1) as file:
         progress = ProgressFile(file, clock(config["budget_seconds"], config["budget_steps"]))
         signal.signal(signal.SIGTERM, progress.budget.stop)
-        for key in ("resume", "init"):
-            if config.get(key) is not None:
-                raise Refused(f"{key} is {config[key]!r}; this program always starts afresh: leave it null")
         try:
             train(config, progress)
         except Failed as failure:

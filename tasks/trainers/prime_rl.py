@@ -12,11 +12,10 @@ parameters, and what the engine sets, such as paths, ports, questions and the bu
 parameters.
 
 Training ends after `budget_steps`, or on SIGTERM: `rl` then gets `quit_deadline` seconds, what is left of it is killed,
-and the last complete weights that vLLM was handed make out/model, with the configuration and tokenizer of the model
-that training began with; where an adapter was trained (`trainer.model.lora`), it is added to that model's weights. The
-environment's grace_seconds has to allow for that: 150 with the default, for a small model. A file `cancel`
-ends it without a model, with status 42. Where there is no model the last line of out/progress.jsonl says why:
-{"failed": reason, "retry": whether it is the machine's fault}, with "unsure": true where the settings may be at fault.
+and the last complete weights that vLLM was handed make out/model. The environment's grace_seconds has to allow for
+that: 150 with the default, for a small model. A file `cancel` ends it without a model, with status 42. Where there is
+no model the last line of out/progress.jsonl says why: {"failed": reason, "retry": whether it is the machine's fault},
+with "unsure": true where the settings may be at fault.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from typing import Any, TextIO
 
 import tomlkit
 
-from prime_rl_parts import Cancelled, Failed, adapter
-from prime_rl_parts.ends import assemble, tidy
+from prime_rl_parts import Cancelled, Failed
 from prime_rl_parts.keys import as_tables
 from prime_rl_parts.machine import check_sandbox, choose_gpus, commit_of, find_port, list_gpus
+from prime_rl_parts.model import assemble, check_adapter, tidy
 from prime_rl_parts.reasons import complaint, read
 from prime_rl_parts.run import Run, Settings
 from prime_rl_parts.watch import Watch
@@ -60,8 +59,7 @@ def train(config: dict[str, Any], progress: TextIO) -> None:
             watch.follow()
         finally:
             watch.end()
-        if note := assemble(run, watch.steps.step):
-            progress.write(json.dumps({"note": note}) + "\n")
+        assemble(run, watch.steps.step)
     finally:
         tidy(run)
 
@@ -80,11 +78,8 @@ def check(config: dict[str, Any]) -> None:
 def configured(config: dict[str, Any]) -> Run:
     """A run of train.toml and the parameters, which leaves no trace yet."""
     settings, params = Settings.split(config["params"])
-    for key in ("resume", "init"):
-        if config.get(key) is not None:
-            raise Failed(f"refused: {key} is {config[key]!r}; this program starts afresh: leave it null")
     run = Run(config, settings, Path("train.toml").read_text(errors="replace"), as_tables(params))
-    adapter.check(run)
+    check_adapter(run)
     return run
 
 
@@ -96,12 +91,11 @@ def begin(run: Run) -> None:
 
 def prepare(run: Run) -> None:
     """Check what training needs, and let `rl` validate the files that it is to read."""
-    settings, commit = run.settings, commit_of(Path(run.settings.prime_rl))
+    checkout, wanted = run.settings.prime_rl, run.settings.prime_rl_commit
     if not (run.bin / "rl").is_file():
         raise Failed(f"did not start: there is no {run.bin / 'rl'}: set prime_rl, and let `readable` list it")
-    if not commit.startswith(settings.prime_rl_commit):
-        wanted = f"prime_rl_commit is {settings.prime_rl_commit}"
-        raise Failed(f"refused: {settings.prime_rl} is at commit {commit or 'unknown'}, and {wanted}")
+    if not (commit := commit_of(Path(checkout))).startswith(wanted):
+        raise Failed(f"refused: {checkout} is at commit {commit or 'unknown'}, and prime_rl_commit is {wanted}")
     for path in (run.base / "config.json", run.data / "train.jsonl"):
         if not path.is_file():
             raise Failed(f"refused: there is no {path}: it is made by `nightshift env prepare`")

@@ -19,6 +19,8 @@ from prime_rl_parts.keys import at, laid_over
 
 HARNESSES = Path(__file__).with_name("harnesses")
 """Verifiers harnesses of ours, which prime-rl's processes import by their names alone."""
+CURVE_STEPS = 4
+"""Steps between evaluations on data/curve.jsonl: a curve, never a score."""
 Seconds = Annotated[float, Field(ge=0.1)]
 
 
@@ -37,12 +39,8 @@ class Settings:
     """The verifiers harness in training: a module of harnesses/, "taskset" for the one in taskset.py, or a built-in."""
     metric: str = "pass@1"
     """The name of what is reported: the mean on data/curve.jsonl, or without it the mean reward in training."""
-    curve_interval: PositiveInt = 4
-    """Steps between evaluations on data/curve.jsonl: a curve, never a score."""
-    curve_temperature: Annotated[float, Field(ge=0)] = 1.0
-    """Of the answers to it: as the judge samples, so that trials with other temperatures in training compare."""
     curve_tokens: PositiveInt = 1024
-    """The longest answer to it."""
+    """The longest answer to a question of data/curve.jsonl."""
     start_deadline: Seconds = 800.0
     """From the launch to the first answer or metric. Most of it is compilation."""
     stall_deadline: Seconds = 300.0
@@ -105,9 +103,9 @@ class Run:
             "train": {"source": [self._stated_source() | self._source("train", self.questions)]},
         }
         if (curve := self.data / "curve.jsonl").is_file():
-            settings = self.settings
-            sampling = {"temperature": settings.curve_temperature, "max_completion_tokens": settings.curve_tokens}
-            often = {"interval": settings.curve_interval, "skip_first_step": True}
+            # As the judge samples, so that trials with other temperatures in training compare.
+            sampling = {"temperature": 1.0, "max_completion_tokens": self.settings.curve_tokens}
+            often = {"interval": CURVE_STEPS, "skip_first_step": True}
             orchestrator["eval"] = {**often, "sampling": sampling, "source": [self._source("curve", curve)]}
         steps = self.config["budget_steps"] or 0
         own = {
