@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from environments.judges import ComparisonBlock, Misbehaved, Use
 from environments.judges._talk import Completed
 from environments.judges._taskset import Taskset
 from environments.recipe import JUDGE
-from environments.score import METRIC, Score
+from environments.score import Score
 
 ANSWERS = "answers.jsonl"
 
@@ -47,19 +46,15 @@ def pool_file(prepared: Path, use: Use) -> Path:
 
 
 def pool(file: Path) -> tuple[Question, ...]:
-    """The questions of a pool, in order. Raises ValueError: it is missing, or its sources are no names."""
+    """The questions of a pool, in order. Raises ValueError: it is missing, or not all have a source."""
     if not file.is_file():
         raise ValueError(f"{file.name} is missing: the recipe makes it (`nightshift env prepare`)")
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
     questions = tuple(
         Question(row["id"], at, row.get("source", ""), row["question"], row["answer"]) for at, row in enumerate(rows)
     )
-    sources = {question.source for question in questions}
-    if sources != {""} and not all(re.fullmatch(METRIC, source) for source in sources):
-        raise ValueError(
-            f"{file.name} has the sources {sorted(sources)}: give each question one of letters, digits, _ - . space "
-            ": / @, or none to any"
-        )
+    if len(sources := {question.source for question in questions}) > 1 and "" in sources:
+        raise ValueError(f"{file.name} has questions with a source and without: give all of them one, or none")
     return questions
 
 

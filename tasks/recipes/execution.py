@@ -1,8 +1,7 @@
 """Run a recipe in the sandbox, without a GPU, a key, or files that its hash does not cover.
 
-It reads copies of the files that it names, and the absolute paths in its settings; it writes the folder that it is
-given. With `network = true` it may also use the network, unless HF_HUB_OFFLINE is set, and read and fill the user's
-Hugging Face cache, without the token beside it.
+With `network = true` it may use the network, unless HF_HUB_OFFLINE is set, and read and fill the user's Hugging Face
+cache, without the token beside it.
 """
 
 from __future__ import annotations
@@ -96,8 +95,7 @@ def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None
                     return too_large
             if now > said + SAY_SECONDS:
                 said = now
-                last = program.tail().rpartition("\n")[2].removeprefix(SAID)
-                say(f"{recipe.program}, {now - program.started:.0f} s: {last or 'no output yet'}")
+                say(f"{recipe.program}, {now - program.started:.0f} s: {program.tail().rpartition(SAID)[2]}")
         if status:
             return f"{program.describe(status)} {SEES}"
         program.left_over()  # whatever it leaves is ended, at every level
