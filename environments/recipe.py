@@ -1,13 +1,7 @@
-"""Recipes: a program that makes an environment's data once, before its first run. The [prepare] of environment.toml:
+"""Recipes: a program that makes an environment's data once, before its first run. The [prepare] of environment.toml.
 
-[prepare]
-program = "prepare.py"          # run as `python prepare.py FOLDER`; FOLDER holds settings.json
-files = ["taskset.py"]          # more files of the environment that the program reads
-helpers = ["making"]            # modules of environments/helpers that it imports
-settings = { questions = 5000 }
-
-It writes two folders into FOLDER: `data`, which training may read, and `judge`, which only the judge reads. The output
-is stored under the hash of the recipe and shared by all campaigns (tasks/recipes/preparing.py).
+It writes two folders into the folder that it is given: `data`, which training may read, and `judge`, which only the
+judge reads. The output is stored under the hash of the recipe and shared by all campaigns (tasks/recipes/preparing.py).
 """
 
 from __future__ import annotations
@@ -16,9 +10,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from environments import plugins
 from environments.plugins import Refused
@@ -42,19 +36,10 @@ class Recipe(BaseModel):
     helpers: tuple[Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")], ...] = Field(
         default=(), description="Modules of environments/helpers that it imports, by name."
     )
-    settings: dict[str, Any] = Field(default={}, description="Content of its settings.json.")
+    settings: dict[str, JsonValue] = Field(default={}, description="Content of its settings.json.")
     seconds: float = Field(default=3600, gt=0, le=7 * 86_400, description="Longest duration, in seconds.")
     disk_gb: float = Field(default=1, gt=0, le=1e6, description="Disk space that it needs, in GiB.")
     network: bool = Field(default=False, description="Whether it may use the network.")
-
-    @field_validator("settings")
-    @classmethod
-    def _is_json(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        try:
-            json.dumps(settings, allow_nan=False)
-        except (TypeError, ValueError) as wrong:
-            raise ValueError(f"must be what JSON can hold, for settings.json: {wrong}") from wrong
-        return settings
 
     def texts(self, folder: Path) -> Iterator[tuple[Path, str]]:
         """The recipe's files, and the name of each where it runs; `folder` is the environment's. Raises Refused."""

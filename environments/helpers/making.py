@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-Row = dict[str, str]
+Row = dict[str, Any]
 S = TypeVar("S")
 MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
 """No weights in other formats, which can run code when they are loaded, and no programs."""
@@ -42,15 +42,12 @@ class Place:
     @property
     def folder(self) -> Path | None:
         """The folder of this machine that it is; None where it is on the hub."""
-        if not self.name.startswith(("/", "~", ".")):
-            return None
-        folder = Path(self.name).expanduser()
-        if not folder.is_absolute() or not folder.is_dir():
-            raise CannotPrepare(
-                f"prepare.settings.{self.setting} = {self.name!r} is no folder: give the absolute path of one, or a "
-                "name on the hub"
-            )
-        return folder
+        if self.name.startswith("/") and Path(self.name).is_dir():
+            return Path(self.name)
+        if self.name.startswith(("/", "~", ".")):
+            stated = f"prepare.settings.{self.setting} = {self.name!r}"
+            raise CannotPrepare(f"{stated} is no folder: give the absolute path of one, or a name on the hub")
+        return None
 
     @property
     def remedy(self) -> str:
@@ -97,8 +94,21 @@ def distinct(rows: Iterable[Row], without: Iterable[Row] = ()) -> list[Row]:
     return [found[key] for key in sorted(found)]
 
 
-def split(rows: Sequence[Row], sizes: Mapping[str, int]) -> dict[str, list[Row]]:
-    """Distinct rows in the order of their identities, cut into the judge's three sets; a size of 0 takes the rest.
+def first(rows: Iterable[Row], many: int) -> list[Row]:
+    """The first rows of different identities, in their order. Raises CannotPrepare: there are fewer."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        found.setdefault(row["id"], row)
+        if len(found) == many:
+            return list(found.values())
+    raise CannotPrepare(
+        f"{len(found)} different questions were found, and {many} are wanted: set prepare.settings.train, .search, "
+        ".confirm or .report lower, or ask harder ones"
+    )
+
+
+def split(rows: Sequence[Row], sizes: Mapping[str, Any]) -> dict[str, list[Row]]:
+    """Distinct rows, cut in their order into the judge's three sets; a size of 0 takes the rest.
 
     Raises CannotPrepare: there are too few, or nothing is left for a set.
     """

@@ -51,14 +51,12 @@ class Settings:
     @classmethod
     def split(cls, params: dict[str, Any]) -> tuple[Settings, dict[str, Any]]:
         """The settings, and the remaining parameters, which go to train.toml."""
-        names = {one.name for one in fields(cls)}
-        own = {name: value for name, value in params.items() if name in names}
+        own = {one.name: params[one.name] for one in fields(cls) if one.name in params}
         try:
-            return cls(**own), {name: value for name, value in params.items() if name not in names}
+            return cls(**own), {name: value for name, value in params.items() if name not in own}
         except ValidationError as wrong:
-            [*_, fault] = wrong.errors()
-            name = str(fault["loc"][0])
-            raise Failed(f"refused: the fixed parameter {name}: {fault['msg']}, got {own.get(name)!r}") from wrong
+            faults = "; ".join(f"{fault['loc'][0]}: {fault['msg']}, got {fault['input']!r}" for fault in wrong.errors())
+            raise Failed(f"refused: the fixed parameter {faults}") from wrong
 
 
 @dataclass
@@ -88,7 +86,7 @@ class Run:
 
     @property
     def stated(self) -> dict[str, Any]:
-        """What train.toml and the parameters say together."""
+        """What train.toml and the parameters say together. Raises Failed: it is not TOML."""
         try:
             return laid_over(tomllib.loads(self.train), self.parameters)
         except (ValueError, RecursionError) as broken:
@@ -107,12 +105,11 @@ class Run:
             sampling = {"temperature": 1.0, "max_completion_tokens": self.settings.curve_tokens}
             often = {"interval": CURVE_STEPS, "skip_first_step": True}
             orchestrator["eval"] = {**often, "sampling": sampling, "source": [self._source("curve", curve)]}
-        steps = self.config["budget_steps"] or 0
         own = {
             "output_dir": str(self.home),
             "clean": False,  # or prime-rl deletes folders that train.toml names
             "slurm": "None",  # or prime-rl trains elsewhere
-            **({"max_steps": steps} if steps else {}),
+            **({"max_steps": steps} if (steps := self.config["budget_steps"]) else {}),
             "run": {"name": self.folder.name},
             "model": {"name": str(self.base)},
             "deployment": {"gpus_per_node": 2, "num_infer_gpus": 1, "num_train_gpus": 1},
@@ -145,8 +142,7 @@ class Run:
 
     def variables(self) -> dict[str, str]:
         """The environment of prime-rl's processes: ours, with its own Python first, and nothing fetched."""
-        other = ("VIRTUAL_ENV", "PYTHONHOME")
-        mine = {name: value for name, value in os.environ.items() if name not in other}
+        mine = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONHOME")}
         return mine | {
             "PATH": f"{self.bin}{os.pathsep}{mine.get('PATH', os.defpath)}",
             "PYTHONPATH": os.pathsep.join(map(str, (Path.cwd(), HARNESSES))),
@@ -154,11 +150,8 @@ class Run:
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as nvidia-smi counts
             "VLLM_HOST_IP": "127.0.0.1",  # or it asks the network for its own address
             "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it is compiled by nvcc at the start, and only top-k and top-p need it
-            "HF_HUB_OFFLINE": "1",
-            "HF_DATASETS_OFFLINE": "1",
+            **dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"), "1"),
             "WANDB_MODE": "disabled",
-            "VLLM_NO_USAGE_STATS": "1",
-            "DO_NOT_TRACK": "1",
         }
 
     def start(self, *more: str, log: str) -> subprocess.Popen[bytes]:
