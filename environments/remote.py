@@ -69,9 +69,7 @@ class Deployed(RemoteSettings):
     """A cloud in which an endpoint is deployed for each trial, from an image that serves the protocol."""
 
     image: str = Field(
-        pattern=r"^[A-Za-z0-9_./:@-]+$",
-        max_length=300,
-        description="Container image that serves the protocol on `port`.",
+        pattern=r"^[A-Za-z0-9_./:@-]+$", max_length=300, description="Container image that serves the protocol."
     )
     port: int = Field(8400, ge=1, le=65_535, description="Port on which the image serves.")
     gpu: str = Field(

@@ -1,10 +1,8 @@
 """The command judge: the result file of a frozen evaluation command is the score.
 
-The command runs in the frozen copy of the environment, reads the training's output in `{out}`, and writes one JSON
-object to `{result}`: `{"score": 0.71}`, or `{"units": [1, 0, 1, 1]}` with one number per question or episode, which
-also gives a standard error, or `{"sources": {"gsm": [1, 0], "svamp": [1, 1, 1]}}` with units from several sources,
-whose means are averaged. `"also": {"tokens": 312.5}` may name metrics to be shown beside the score and guarded. Other
-keys are ignored, and so is what it prints.
+The file holds `{"score": 0.71}`, or `{"units": [1, 0, 1, 1]}` with one number per question or episode, which also gives
+a standard error, or `{"sources": {"gsm": [1, 0], "svamp": [1, 1, 1]}}`, whose means are averaged. `"also": {"tokens":
+312.5}` may name metrics to be shown beside the score and guarded.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ Numbers = Annotated[list[Number], Field(min_length=1)]
 
 
 class Result(BaseModel):
-    """A result file; other keys are ignored."""
+    """A result file; other keys are ignored, and so is what the command prints."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -104,7 +102,6 @@ class Command(Judge):
             )
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
-        """The mean of the units or sources that the command wrote; its command line holds the seed."""
         status = candidate.wait(self.total_seconds)
         if status != 0:
             raise Misbehaved(f"the evaluation command exited with status {status}")

@@ -22,8 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from environments.judges import Candidate, Exam, Judge, Misbehaved
 from environments.judges._conversation import Conversation
-from environments.judges._lanes import Lanes, opened
-from environments.judges._playing import EnvSource, Spaces, examine
+from environments.judges._playing import EnvSource, Lanes, Spaces, examine, opened
 from environments.judges._process import ForeignProcess
 from environments.score import METRIC, Score, source_metric
 

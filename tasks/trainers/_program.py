@@ -188,16 +188,13 @@ class Workers:
 
     `prepare(number, count)` makes, in each of the `count` processes, the function that does its share. The first
     process is number 0, so one alone forks nothing. A fork shares nothing with it but a pipe.
-
-    Raises Refused where torch has several threads.
     """
 
     def __init__(self, count: int, prepare: Callable[[int, int], Callable[..., Any]]) -> None:
         self._pipes: list[Connection] = []
         self._forks: list[ForkProcess] = []
-        torch = sys.modules.get("torch")
-        if count > 1 and torch and torch.get_num_threads() > 1:  # forks of a process with OpenMP's threads hang
-            raise Refused(f"torch has {torch.get_num_threads()} threads: torch.set_num_threads(1) before forks")
+        if count > 1 and (torch := sys.modules.get("torch")) and torch.get_num_threads() > 1:
+            raise Refused("forks hang beside OpenMP's threads: call torch.set_num_threads(1) before")
         try:
             for number in range(1, count):
                 ours, theirs = Pipe()

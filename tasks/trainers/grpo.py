@@ -9,8 +9,7 @@ question's line holds beside id, question and answer is given to `reward` by nam
 
 Questions are read from `train.jsonl` in the folder `data` of config.json: {"id", "question", "answer"} on a line. The
 parameter `model` is "base" for the folder `base` beside them, a path, or a model of the Hugging Face hub. The result is
-an ordinary Hugging Face folder of safetensors and tokenizer: LoRA adapters are merged into the weights before it is
-saved.
+an ordinary Hugging Face folder, with LoRA adapters merged into the weights.
 
 The contract with the engine (budget, progress lines, exit status) is in _program.py beside this file, which an edit
 cannot change. A step is one batch of answers and what is learned from it. Training ends when the budget of seconds or
@@ -39,8 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 from _program import Budget, Config, Failed, ProgressFile, Refused, leave, main, parse, use_cuda
 
-# Imported where needed: after the SIGTERM handler is set and telemetry is switched off.
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported where needed: after the SIGTERM handler is set and telemetry is switched off
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
     from trl import GRPOConfig, GRPOTrainer
@@ -256,8 +254,6 @@ def questions(path: Path, prompt: Callable[[str], list[dict[str, str]]]) -> list
     if not path.is_file():
         raise Refused(f"there are no questions at {path}: prepare the environment first")
     rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip()]
-    if not rows:
-        raise Refused(f"{path} is empty: training needs questions")
     return [
         {
             "prompt": prompt(row["question"]), "question": row["question"], "answer": str(row["answer"]),
@@ -322,7 +318,7 @@ def adapted(model: Any, params: Params) -> Any:
 
 
 def save(out: Path, model: Any, words: PreTrainedTokenizerBase, form: torch.dtype) -> None:
-    """Write out/model with adapters merged in, in 32 bits, so that nobody after this need know of them; atomic."""
+    """Write out/model, with adapters merged in in 32 bits; atomic."""
     if hasattr(model, "merge_and_unload"):
         model = model.merge_and_unload()
     partial = out / ".model"
@@ -456,10 +452,7 @@ def learner(
 
 
 def learn(trainer: GRPOTrainer, budget: InterruptibleBudget, reporter: Reporter) -> None:
-    """Train until the budget is spent, or SIGTERM comes.
-
-    Raises Failed: no further step can be made; Cancelled: the result is no longer wanted.
-    """
+    """Train until the budget is spent, or SIGTERM comes. Raises Failed: no further step can be made."""
     import torch
 
     try:
@@ -470,10 +463,8 @@ def learn(trainer: GRPOTrainer, budget: InterruptibleBudget, reporter: Reporter)
     except Stopped:
         pass
     except torch.OutOfMemoryError as error:
-        raise Failed(
-            f"out of GPU memory: {str(error).splitlines()[0]}; lower micro_batch_size or max_completion_length, "
-            "or set gradient_checkpointing"
-        ) from error
+        remedy = "lower micro_batch_size or max_completion_length, or set gradient_checkpointing"
+        raise Failed(f"out of GPU memory: {str(error).splitlines()[0]}; {remedy}") from error
     except RuntimeError as error:
         if "probability tensor contains" not in str(error):
             raise
@@ -483,14 +474,12 @@ def learn(trainer: GRPOTrainer, budget: InterruptibleBudget, reporter: Reporter)
 
 def train(config: Config, progress: ProgressFile) -> None:
     """Train until the budget is spent, and save."""
-    params, budget = Params.parse(config["params"]), progress.budget
+    params, budget, data = Params.parse(config["params"]), progress.budget, Path(config["data"] or "no data")
     assert isinstance(budget, InterruptibleBudget)
-    if not config.get("data"):
-        raise Refused("data is missing: the folder of train.jsonl, which the environment's recipe makes")
-    name = source(params.model, Path(config["data"]))
+    name = source(params.model, data)
     scratch = alone(local=Path(name).is_dir())
     ask, score = declared()
-    rows = questions(Path(config["data"]) / "train.jsonl", ask)
+    rows = questions(data / "train.jsonl", ask)
     import torch
 
     cuda = use_cuda(config)
