@@ -263,9 +263,7 @@ def test_sigterm_saves_and_exits_cleanly_at_once(tmp_path: Path) -> None:
     ("params", "reason"),
     [
         ({"learning_rat": 1e-3}, "unknown parameter 'learning_rat'; known are learning_rate, num_envs, num_steps"),
-        ({"num_envs": 0}, "num_envs must be finite and from 1 to inf, got 0"),
         ({"num_envs": 4.5}, "num_envs must be of type int, got 4.5"),
-        ({"epochs": True}, "epochs must be of type int, got True"),
         ({"anneal": 1}, "anneal must be of type bool, got 1"),
         ({"gamma": 1.5}, "gamma must be finite and from 0 to 1, got 1.5"),
         ({"learning_rate": float("nan")}, "learning_rate must be finite"),
@@ -291,7 +289,6 @@ def test_a_parameter_it_cannot_use_is_refused_with_the_reason(
     [
         ({"id": "Labelled-v0"}, "observations are Dict"),
         ({"id": "Ticks-v0", "kwargs": {"action_space": gym.spaces.MultiBinary(3)}}, "actions are MultiBinary(3)"),
-        ({"resume": "/somewhere/policy.pt"}, "resume is '/somewhere/policy.pt'"),
     ],
 )
 def test_a_problem_it_cannot_train_is_refused_with_the_reason(

@@ -189,7 +189,6 @@ def test_a_parameter_it_cannot_use_is_refused_with_the_reason(
             "actions are Box(-1.0, inf, (1,), float32); SAC needs",
         ),
         ({"id": "SacLabelled-v0"}, "observations are Dict"),
-        ({"resume": "/somewhere/policy.pt"}, "resume is '/somewhere/policy.pt'"),
     ],
 )
 def test_a_problem_it_cannot_train_is_refused_with_the_reason(
