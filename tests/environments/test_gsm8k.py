@@ -20,7 +20,6 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import making
 import pytest
 
 import environments
@@ -175,27 +174,6 @@ def test_a_recipe_that_cannot_be_followed_says_why(tmp_path: Path, settings: dic
     with pytest.raises(recipe.CannotPrepare) as refused:
         recipe.main(tmp_path)
     assert str(refused.value).startswith(why)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "why"),
-    [
-        (lambda folder: (folder / "tokenizer_config.json").write_text("{}"), "no chat template: questions are put"),
-        (
-            lambda folder: (folder / "model.safetensors.index.json").write_text(
-                '{"weight_map": {"a": "b.safetensors"}}'
-            ),
-            "no b.safetensors",
-        ),
-        (lambda folder: (folder / "config.json").write_text('{"auto_map": {}}'), "brings a program of its own"),
-    ],
-)
-def test_a_model_that_cannot_be_the_base_is_refused(tmp_path: Path, spoil: Any, why: str) -> None:
-    name = model(tmp_path / "m")
-    spoil(tmp_path / "m")
-    with pytest.raises(making.CannotPrepare, match=why):
-        making.base_model(making.Place("model", "model", name, ""), tmp_path / "base")
-    assert not (tmp_path / "base").exists()
 
 
 def test_without_a_network_what_is_missing_is_named_with_the_remedy(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from collections import OrderedDict
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.utils.env_checker import data_equivalence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -203,12 +205,6 @@ def test_a_program_that_does_not_get_ready_has_a_reason_and_no_score(program: st
         judged(program, tmp_path, prelude="")
 
 
-def test_answers_in_time_that_take_too_long_together_have_a_reason_and_no_score(tmp_path: Path) -> None:
-    body = policies.ZEROS.replace("answer(", "time.sleep(0.2); answer(")
-    with pytest.raises(Misbehaved, match=r"1.5 s"):
-        judged(body, tmp_path, kwargs={"length": 30}, total_seconds=1.5)
-
-
 @pytest.mark.parametrize(
     ("fails", "words"),
     [
@@ -267,47 +263,25 @@ def test_sources_that_cannot_be_judged_together_are_refused(fields: dict[str, An
 
 # Control: spaces as leaves
 
-BOXES = st.sampled_from(
+PLAIN = st.sampled_from(
     [
-        spaces.Box(-1, 1, (), np.float32),
-        spaces.Box(-np.inf, np.inf, (2, 3), np.float64),
-        spaces.Box(0, 255, (3, 2, 3), np.uint8),
-        spaces.Box(-5, 5, (2,), np.int16),
-        spaces.Box(0, 1, (4,), np.bool_),
-        spaces.Box(-1, 1, (0,), np.float32),
+        spaces.Box(-np.inf, np.inf, (2, 3), np.float64), spaces.Box(0, 255, (3, 2, 3), np.uint8),
+        spaces.Box(0, 1, (4,), np.bool_), spaces.Box(-1, 1, (0,), np.float32), spaces.Discrete(5, start=-9),
         spaces.Box(np.array([-1, 0], np.float16), np.array([1, 9], np.float16), dtype=np.float16),
+        spaces.MultiDiscrete([2, 9], dtype=np.int8), spaces.MultiBinary((2, 3)),
+        spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, -1], [0, 7]]),
     ]
-)
-DISCRETES = st.builds(spaces.Discrete, st.integers(1, 9), start=st.integers(-9, 9))
-COUNTS = st.lists(st.integers(1, 9), min_size=1, max_size=4)
-CHOICES = st.builds(spaces.MultiDiscrete, COUNTS, dtype=st.sampled_from([np.int64, np.int8]))
-GRIDS = st.just(spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, -1], [0, 7]]))
-BITS = st.sampled_from([1, 4, (2, 3)]).map(spaces.MultiBinary)
-KEYS = st.text("aBz-_ 09", min_size=1, max_size=3)
+)  # fmt: skip
 
 
 def _nested(parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    dicts = st.dictionaries(KEYS, parts, min_size=1, max_size=3).map(lambda some: spaces.Dict(OrderedDict(some)))
-    return dicts | st.lists(parts, min_size=1, max_size=3).map(spaces.Tuple)
+    dicts = st.dictionaries(st.text("aBz-_ 09", min_size=1, max_size=3), parts, min_size=1, max_size=3)
+    ordered = dicts.map(lambda some: spaces.Dict(OrderedDict(some)))
+    return ordered | st.lists(parts, min_size=1, max_size=3).map(spaces.Tuple)
 
 
-SPACES = st.recursive(BOXES | DISCRETES | CHOICES | GRIDS | BITS, _nested, max_leaves=6)
+SPACES = st.recursive(PLAIN, _nested, max_leaves=6)
 LANES = 3
-
-
-def alike(one: Any, other: Any) -> bool:
-    """Same structure, values and dtypes."""
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(alike, one, other))
-    return bool(one.dtype == other.dtype and np.array_equal(one, other))
-
-
-def written(leaves: list[_leaves.Leaf], samples: list[Any]) -> bytes:
-    """The frame of these samples, as a judge writes it."""
-    columns = (np.array([_leaves.pick(leaf, sample) for sample in samples], leaf.dtype) for leaf in leaves)
-    return b"".join(column.tobytes() for column in columns)
 
 
 @given(space=SPACES, seed=st.integers(0, 2**31))
@@ -316,12 +290,12 @@ def test_samples_of_any_space_survive_the_wire(space: Any, seed: int) -> None:
     space.seed(seed)
     samples = [space.sample() for _ in range(LANES)]
     leaves = _leaves.leaves(space, "action")
-    columns = _leaves.columns(leaves, LANES, written(leaves, samples))
+    frame = b"".join(np.array([_leaves.pick(leaf, one) for one in samples], leaf.dtype).tobytes() for leaf in leaves)
+    columns = _leaves.columns(leaves, LANES, frame)
     for leaf, column in zip(leaves, columns, strict=True):
         assert _leaves.fault(leaf, column, np.ones(LANES, np.bool_)) is None
     accepted = [_leaves.accept(leaf, column) for leaf, column in zip(leaves, columns, strict=True)]
-    rebuilt = _leaves.samples(space, leaves, accepted)
-    assert len(rebuilt) == LANES and all(map(alike, samples, rebuilt))
+    assert data_equivalence(samples, _leaves.samples(space, leaves, accepted), exact=True)
 
 
 @given(space=SPACES, data=st.data())
@@ -353,27 +327,21 @@ def run_command(program: str, folder: Path, seconds: float = 20, **fields: Any) 
 
 
 @pytest.mark.parametrize(
-    ("result", "value", "n"),
+    ("result", "value", "also"),
     [
-        ('{"score": 0.5}', 0.5, 1),
-        ('{"score": -3, "note": "further keys are welcome"}', -3, 1),
-        ('{"units": [1, 0, 1, 0.5]}', 0.625, 4),
+        ({"score": -3, "note": "further keys are welcome"}, -3, {}),
+        ({"units": [1, 0, 1, 0.5], "also": {"tokens": 3.5}}, 0.625, {"tokens": 3.5}),
+        ({"sources": {"a": [1, 0, 0, 1], "b": [3, 3]}}, 1.75, {"source/a": 0.5, "source/b": 3.0}),
+        ({"score": 1, "also": 3}, 1, {}),
+        ({"score": 1, "also": {"a": "3", "b": math.inf, "": 3}}, 1, {}),
     ],
 )
-def test_the_result_of_a_command_is_its_score(result: str, value: float, n: int, tmp_path: Path) -> None:
-    score = run_command(f"open(result, 'w').write({result!r}); print('score: 500')", tmp_path)
-    assert (score.value, score.n, score.higher_is_better, score.error) == (value, n, False, None)
-
-
-SOURCES = {"gsm": [1, 0, 0, 1], "svamp": [3, 3]}
-
-
-def test_the_means_of_a_commands_sources_count_alike_whatever_their_size(tmp_path: Path) -> None:
-    score = run_command(f"json.dump({{'sources': {SOURCES}}}, open(result, 'w'))", tmp_path)
-    assert (score.value, score.n, score.units) == (1.75, 6, (1, 0, 0, 1, 3, 3))
-    assert score.also == {"source/gsm": 0.5, "source/svamp": 3.0}
-    assert score.se == pytest.approx(np.sqrt(1 / 3 / 4) / 2)
-    assert not score.higher_is_better
+def test_the_result_of_a_command_is_its_score(
+    result: dict[str, Any], value: float, also: dict[str, float], tmp_path: Path
+) -> None:
+    text = json.dumps(result)
+    score = run_command(f"open(result, 'w').write({text!r}); print('score: 500')", tmp_path)
+    assert (score.value, score.also, score.higher_is_better, score.error) == (value, also, False, None)
 
 
 @pytest.mark.parametrize(
@@ -392,12 +360,6 @@ def test_the_means_of_a_commands_sources_count_alike_whatever_their_size(tmp_pat
 def test_a_broken_result_has_a_reason_and_no_score(program: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(Misbehaved, match=words):
         run_command(program, tmp_path)
-
-
-@pytest.mark.parametrize("also", ["3", "{'a': '3', 'b': float('inf'), '': 3}"])
-def test_what_stands_beside_the_score_costs_none(also: str, tmp_path: Path) -> None:
-    score = run_command(f"json.dump({{'sources': {{'a': [1]}}, 'also': {also}}}, open(result, 'w'))", tmp_path)
-    assert (score.value, score.also) == (1.0, {"source/a": 1.0})
 
 
 def test_a_command_that_could_not_tell_its_result_is_refused() -> None:

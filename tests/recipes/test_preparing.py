@@ -421,12 +421,6 @@ def test_the_same_questions_have_one_account_whatever_made_them(tmp_path: Path) 
     assert charged(other, ("b", 1, None)) == [0.05 / 2]
 
 
-def test_uses_that_an_earlier_version_counted_are_counted(tmp_path: Path) -> None:
-    place = asking(tmp_path / "pool", "1+2")
-    (tmp_path / "pool.looks.jsonl").write_text('{"campaign": "a", "look": 1, "time": 1.0}\n')
-    assert holdout_uses.charge(place, "b", 1) == (1, 0.05 / 6)
-
-
 CHARGES = """
 import pathlib, sys
 from tasks.stats import holdout_uses

@@ -212,16 +212,6 @@ def test_the_reason_is_what_the_logs_say(run: Run, log: str, line: str, reason: 
     assert (str(failure).startswith(reason), failure.retry, failure.unsure) == (True, retry, unsure), failure
 
 
-def test_the_component_that_the_launcher_blames_is_heard_first(run: Run) -> None:
-    logs = run.folder / "logs/latest"
-    (logs / "envs/train").mkdir(parents=True)
-    (logs / "trainer.log").write_text("ConnectionError: the server has gone\n")
-    (logs / "envs/train/train.log").write_text("RuntimeError: no such file\n")
-    (run.home / "rl.log").write_text("12:00:00   ERROR Error: Train env server train failed with exit code 1\n")
-    said = "Train env server train failed with exit code 1; envs/train.log: RuntimeError: no such file"
-    assert str(reasons.why(run, "ended by itself")) == f"ended by itself; {said}"
-
-
 @pytest.mark.parametrize(("blamed", "retry"), [("Trainer", True), ("Orchestrator", False)])
 def test_a_process_that_was_killed_is_the_machine_s_fault_unless_another_failed_first(
     run: Run, blamed: str, retry: bool
@@ -240,15 +230,10 @@ def test_what_a_refused_configuration_is_told_comes_in_one_line() -> None:
     assert reasons.complaint(text) == "1 validation error for RLConfig; --trainer; warmup_steps (20)"
 
 
-def broadcast(run: Run, step: int, stable: bool = True, shards: int = 0) -> None:
+def broadcast(run: Run, step: int, stable: bool = True) -> None:
     folder = run.folder / f"broadcasts/step_{step}"
     folder.mkdir(parents=True)
-    names = [f"model-{shard:05d}-of-{shards:05d}.safetensors" for shard in range(1, shards + 1)]
-    for name in names or ["model.safetensors"]:
-        (folder / name).write_bytes(weights(step / 10, bytes(8)))
-    if names:
-        where = {"weight_map": {f"w{index}": name for index, name in enumerate(names)}}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(where))
+    (folder / "model.safetensors").write_bytes(weights(step / 10, bytes(8)))
     if stable:
         (folder / "STABLE").touch()
 

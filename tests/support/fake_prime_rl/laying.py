@@ -28,8 +28,8 @@ from tests.support.fake_prime_rl import programs
 sys.exit(programs.{function}(sys.argv[1:]))
 """
 MODES = (
-    "normal", "hangs at start", "stalls", "out of memory", "memory taken", "port taken", "deaf", "orphan", "no signal",
-    "nan", "crashes", "dies in a broadcast", "env server dies", "refused", "disk full",
+    "normal", "hangs at start", "stalls", "out of memory", "port taken", "deaf", "orphan", "no signal", "nan",
+    "dies in a broadcast", "refused",
 )  # fmt: skip
 
 
