@@ -1,4 +1,4 @@
-"""Sums, "3+7+5+2" or "3+7+5,2+4+1", whose answer is the number after the last "=": as the judge asks and pays.
+"""Sums, "3+7+5+2", whose answer is the number after the last "=": as the judge asks and pays.
 
 The training reward, `reward` in train.py, also takes an answer whose last number is right without an "=" before it, or
 with something after it.

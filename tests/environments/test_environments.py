@@ -58,7 +58,7 @@ def test_the_parameters_of_a_bundled_environment_are_those_that_its_program_take
     [
         (
             "cartpol",
-            "unknown environment 'cartpol'. Did you mean 'cartpole'? Available: ant, arithmetic, arithmetic_two_steps,",
+            "unknown environment 'cartpol'. Did you mean 'cartpole'? Available: ant, arithmetic,",
         ),
         ("./nowhere", "nowhere has no environment.toml, so it is no environment: `nightshift env new` writes one"),
     ],

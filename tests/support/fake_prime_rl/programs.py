@@ -14,7 +14,7 @@ out of memory         CUDA has none left in the trainer's second step
 port taken            the engine cannot bind its port
 deaf                  no batch is sent after step 3, and every process ignores SIGTERM
 orphan                a process of the engine's stays, in a session of its own and without its environment
-no signal             every batch is empty, and after ten of them nothing comes
+no signal             every batch is empty, and after ten of them the orchestrator ends
 nan                   the loss is no number from step 3 on
 dies in a broadcast   the trainer is killed while it writes its third weights
 refused               the configuration is not taken
@@ -240,9 +240,7 @@ def orchestrator(arguments: list[str]) -> int:
     for name in ("inference", "env server"):
         wait_for(stage.up(name))
     if stage.mode == "no signal":
-        for batch in range(1, 11):
-            log(f"Skipping empty train batch (consecutive empty batches: {batch}/10)", "WARNING")
-        for_ever()
+        return failed("RuntimeError: 10 consecutive empty train batches")
     for step in range(1, int(stage.config.get("max_steps") or 10**6) + 1):
         if stage.mode in ("stalls", "deaf") and step > STALLS_AFTER:
             for_ever()
