@@ -7,6 +7,7 @@ HF_HUB_OFFLINE is set, only the machine's own cache of the hub is looked at.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import shutil
 import sys
@@ -67,10 +68,7 @@ def run(name: str, main: Callable[[Path], None]) -> None:
 
 
 def settings_of(cls: type[S], folder: Path) -> S:
-    """FOLDER/settings.json as a dataclass of settings.
-
-    Raises CannotPrepare: a key that it does not have, or a value of another type than the default's.
-    """
+    """FOLDER/settings.json as a dataclass of settings. Raises CannotPrepare: an unknown key, or another type."""
     stated = json.loads((folder / "settings.json").read_text())
     defaults = vars(cls())
     for key, value in stated.items():
@@ -108,10 +106,7 @@ def first(rows: Iterable[Row], many: int) -> list[Row]:
 
 
 def split(rows: Sequence[Row], sizes: Mapping[str, Any]) -> dict[str, list[Row]]:
-    """Distinct rows, cut in their order into the judge's three sets; a size of 0 takes the rest.
-
-    Raises CannotPrepare: there are too few, or nothing is left for a set.
-    """
+    """Distinct rows, cut into the judge's three sets; a size of 0 takes the rest. Raises CannotPrepare: too few."""
     parts, at = {}, 0
     for name in SPLITS:
         parts[name] = list(rows[at : at + sizes[name]] if sizes[name] else rows[at:])
@@ -138,12 +133,7 @@ def write(folder: Path, train: Sequence[Row], judge: Mapping[str, Sequence[Row]]
 
 
 def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[str, Any]]:
-    """The rows of some Parquet files of a dataset, one after the other.
-
-    Args:
-        files: Their paths in the dataset.
-        plain: The JSONL file that a folder may hold in their stead.
-    """
+    """The rows of Parquet files of a dataset, or of the JSONL file `plain` that a folder may hold in their stead."""
     own = place.folder
     if own and (own / plain).is_file():
         return [json.loads(line) for line in (own / plain).read_text().split("\n") if line.strip()]
@@ -156,10 +146,7 @@ def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[st
 
 
 def base_model(place: Place, folder: Path) -> None:
-    """Put the files of a model into `folder`: configuration, safetensors, tokenizer.
-
-    Raises CannotPrepare: it cannot be had, or is not what can be trained and asked.
-    """
+    """Put a model's files into `folder`. Raises CannotPrepare: it cannot be had, or neither trained nor asked."""
     source = place.folder or _fetched(place, MODEL_FILES)
     if lack := model_lacks(source):
         raise CannotPrepare(f"model {place.name!r} cannot be the base: {lack}: {place.remedy}")
@@ -193,12 +180,10 @@ def _first_missing(folder: Path, files: Iterable[str]) -> str | None:
 def _fetched(place: Place, files: Sequence[str]) -> Path:
     """Its folder in the machine's cache of the hub, into which what is missing is downloaded."""
     try:
-        from huggingface_hub import snapshot_download
-
-        folder = snapshot_download(
-            place.name, repo_type=place.kind, revision=place.revision, allow_patterns=list(files)
+        hub, listed = importlib.import_module("huggingface_hub"), list(files)
+        return Path(
+            hub.snapshot_download(place.name, repo_type=place.kind, revision=place.revision, allow_patterns=listed)
         )
-        return Path(folder)
     except Exception as failed:  # whatever the hub and the network raise
         said = (str(failed).strip().splitlines() or [""])[0][:300]
         what = f"{place.kind} {place.name!r} at revision {place.revision} could not be fetched"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from environments.judges import Candidate, Exam, Judge, Misbehaved
 from environments.judges._conversation import Conversation
@@ -37,9 +37,7 @@ class Source(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kwargs: dict[str, object] = Field(default={}, description="Keyword arguments, laid over those of the judge.")
-    weight: float = Field(
-        default=1, gt=0, le=1e6, allow_inf_nan=False, description="How much its mean counts, beside the others'."
-    )
+    weight: FiniteFloat = Field(default=1, gt=0, le=1e6, description="How much its mean counts, beside the others'.")
 
 
 class Control(Judge):
@@ -69,15 +67,9 @@ class Control(Judge):
     deterministic: bool = Field(
         default=True, description="Whether the policy shall answer its mode; otherwise it samples."
     )
-    start_seconds: float = Field(
-        default=60, gt=0, allow_inf_nan=False, description="How long the program may take until it is ready."
-    )
-    answer_seconds: float = Field(
-        default=10, gt=0, allow_inf_nan=False, description="How long it may take over one frame."
-    )
-    total_seconds: float = Field(
-        default=600, gt=0, allow_inf_nan=False, description="How long the whole evaluation may take."
-    )
+    start_seconds: FiniteFloat = Field(default=60, gt=0, description="How long the program may take until it is ready.")
+    answer_seconds: FiniteFloat = Field(default=10, gt=0, description="How long it may take over one frame.")
+    total_seconds: FiniteFloat = Field(default=600, gt=0, description="How long the whole evaluation may take.")
 
     def command(self) -> str:
         return "python train.py act"
@@ -102,19 +94,13 @@ class Control(Judge):
             return process.call(examine, dict(zip(self.sources or [""], self.env_sources, strict=True)))
 
     def problem(self) -> dict[str, object]:
-        """What a trainer needs to make the same environment; each source with all of its keyword arguments."""
-        problem: dict[str, object] = {"id": self.id, "kwargs": self.kwargs, "max_episode_steps": self.max_episode_steps}
-        sources = {
-            name: {"kwargs": self.kwargs | source.kwargs, "weight": source.weight}
-            for name, source in self.sources.items()
-        }
-        return problem | ({"sources": sources} if sources else {})
+        return {"id": self.id, "kwargs": self.kwargs, "max_episode_steps": self.max_episode_steps}
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
         """Play one episode per lane, average the returns of the scored mode, and report both modes beside it.
 
-        The seeds of the episodes and of the policy are separate children of the exam's. A program could find its
-        seed, and with it the episodes', by brute force: draw from a wide range.
+        The seeds of the episodes and of the policy are separate children of the exam's, which is drawn from a wide
+        range, since a program could find the episodes' by brute force.
         """
         for_episodes, for_policy, for_sources = np.random.SeedSequence(exam.seed).spawn(3)
         # 31 bits, because some environments pass their seed to a C int.

@@ -96,7 +96,6 @@ class Text(Judge):
 
     @property
     def online(self) -> bool:
-        """Only for an endpoint."""
         return self.backend == "openai"
 
     @property
@@ -113,11 +112,8 @@ class Text(Judge):
         return f"{python} -I -B {program} {self.backend} {shlex.quote(model)} {{device}}"
 
     def measures(self) -> tuple[str, ...]:
-        """Metrics that a guard may name: not the greedy mean; of the sources, those that [text.sources] names."""
+        """Not the greedy mean; of the sources, those that [text.sources] names."""
         return (TOKENS, TRUNCATED, *map(source_metric, self.sources))
-
-    def problem(self) -> dict[str, object]:
-        return {"max_tokens": self.max_tokens, "temperature": self.temperature}
 
     def check(self, folder: Path) -> None:
         file = folder / self.taskset
@@ -135,10 +131,7 @@ class Text(Judge):
             raise ValueError(f"endpoint.key_variable: {variable} is not set: export the endpoint's key there")
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
-        """Ask the questions of one judgement, and average the rewards.
-
-        The questions and their sampling have separate children of the exam's seed.
-        """
+        """Average the rewards; the questions and their sampling have separate children of the exam's seed."""
         if exam.prepared is None or exam.folder is None:
             raise Misbehaved("there are no questions: a text judge needs a [prepare] that makes them")
         ends = time.monotonic() + self.total_seconds
@@ -192,7 +185,7 @@ class Text(Judge):
 
 
 def _word(seed: np.random.SeedSequence) -> int:
-    """31 bits of it, for libraries that pass a seed to a C int."""
+    """31 bits of it: libraries pass a seed to a C int."""
     return int(seed.generate_state(1)[0]) >> 1
 
 

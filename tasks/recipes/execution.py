@@ -45,12 +45,8 @@ def run(recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log
     """Run a recipe to its end; the seconds that it took.
 
     It reads copies of its files in `texts` and writes `made`; it must not see `runs`, the directory of all campaigns.
-    The recipe's disk_gb replaces the environment's limits of size.
-
-    Raises:
-        Unfit: it failed, took too long, wrote too much, or left processes.
-        Refused: its settings name a path that no program may read.
-        OSError: the machine could not start it.
+    The recipe's disk_gb replaces the environment's limits of size. Raises Unfit: it failed, took too long or wrote too
+    much; Refused: its settings name a path that no program may read; OSError: the machine could not start it.
     """
     levels = (finding.level for finding in findings() if finding.works)
     # With the network, it runs as the user, who owns the cache.

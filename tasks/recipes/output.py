@@ -134,10 +134,7 @@ class Question(BaseModel):
 
 
 def check_questions(folder: Path) -> dict[str, int]:
-    """The number of questions in each file; empty for a judge without questions.
-
-    Unfit when a line is no question, a question stands in two places, or one of the judge's files is missing.
-    """
+    """The number of questions in each file. Unfit: one is none or stands in two places, or a pool is missing."""
     paths = [folder / (DATA if name == TRAIN else JUDGE) / f"{name}.jsonl" for name in (TRAIN, *POOLS)]
     missing = [path for path in paths[1:] if not path.is_file()]
     if missing and len(missing) < len(POOLS):

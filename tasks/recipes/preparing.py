@@ -9,7 +9,7 @@ runs/.prepared/arithmetic-0123456789abcdef.log, .lock, .making/     its output; 
 runs/.prepared/report-0123456789abcdef.looks.jsonl                  the uses of report questions (tasks/stats)
 
 Only complete and checked output gets the final name, and is read-only. A campaign stores a copy of prepared.json and
-refuses to go on with other data: with another version of a library the same recipe may make another model.
+refuses to go on with other data.
 """
 
 from __future__ import annotations
@@ -61,11 +61,8 @@ def laid(environment: Environment, runs: Path) -> Environment:
 def prepare(environment: Environment, runs: Path, say: Say) -> Path:
     """Run its recipe unless its output exists; the output's folder. Concurrent calls wait for each other.
 
-    `runs` is the directory of all campaigns; `say` gets a line of progress a few times a minute.
-
-    Raises:
-        Refused: the recipe failed, with the last lines of its log, or its output has been changed.
-        OSError: the machine could not start it.
+    `runs` is the directory of all campaigns; `say` gets a line of progress a few times a minute. Raises Refused: the
+    recipe failed, or its output has been changed; OSError: the machine could not start it.
     """
     final, recipe = place(environment, runs), environment.prepare
     assert final is not None and recipe is not None, f"{environment.name} has no recipe"

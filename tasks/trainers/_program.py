@@ -7,7 +7,6 @@ result. Nothing here learns, and neither torch nor numpy is imported before it i
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import os
@@ -24,7 +23,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkContext, ForkProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,12 +53,9 @@ class Cancelled(Exception):
 
 
 def parse(
-    params: type[P],
-    given: Mapping[str, Any],
-    least: Mapping[str, float] = {},
-    most: Mapping[str, float] = {},
+    params: type[P], given: Mapping[str, Any], least: Mapping[str, float] = {}, most: Mapping[str, float] = {},
     choices: Mapping[str, Sequence[str]] = {},
-) -> P:
+) -> P:  # fmt: skip
     """The dataclass `params` with the given values, of the types of its defaults; Refused names what does not fit.
 
     Integers must be at least 1 and other numbers at least 0, unless `least` says otherwise.
@@ -108,8 +104,7 @@ class Budget:
     def fraction(self) -> float:
         """The spent part, in [0, 1], of seconds or of steps, whichever goes faster."""
         by_seconds, by_steps = self.elapsed / self.seconds, self.step / self.steps if self.steps else 0.0
-        # With a budget of steps, seconds have to lead clearly: they differ from run to run, and a slow start
-        # must not make a run irreproducible that its steps will end.
+        # With a budget of steps, seconds have to lead clearly, or a slow start would make a run irreproducible.
         ahead = by_seconds > by_steps + (0.1 if self.steps else 0.0)
         return min(1.0, by_seconds if ahead else by_steps)
 
@@ -296,18 +291,17 @@ class Pool:
         return observations.reshape(len(observations), -1).astype("f4")
 
 
-Train = Callable[[Config, ProgressFile], None]
-Act = Callable[[Path, Moves], None]
-
-
 def use_cuda(config: Config) -> bool:
-    """Whether to train on a GPU."""
     import torch
 
     cuda: bool = config["device"] != "cpu" and torch.cuda.is_available()
     if config["device"] == "cuda" and not cuda:
         raise Refused("device is 'cuda', and torch finds no such GPU: set it to 'auto' or 'cpu'")
     return cuda
+
+
+Train = Callable[[Config, ProgressFile], None]
+Act = Callable[[Path, Moves], None]
 
 
 def training(config: Config, train: Train, clock: type[Budget] = Budget) -> None:
@@ -340,9 +334,3 @@ def main(arguments: Sequence[str], train: Train, act: Act | None = None, clock: 
     except Cancelled:
         return CANCELLED
     return 0
-
-
-def leave(status: int) -> NoReturn:
-    """End the program."""
-    gc.freeze()  # spares the end a last search for garbage among all that torch is made of: most of a second
-    sys.exit(status)

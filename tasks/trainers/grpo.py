@@ -36,7 +36,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _program import Budget, Config, Failed, ProgressFile, Refused, leave, main, parse, use_cuda
+from _program import Budget, Config, Failed, ProgressFile, Refused, main, parse, use_cuda
 
 if TYPE_CHECKING:  # imported where needed: after the SIGTERM handler is set and telemetry is switched off
     import torch
@@ -506,4 +506,4 @@ def train(config: Config, progress: ProgressFile) -> None:
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:], train, clock=InterruptibleBudget))
+    sys.exit(main(sys.argv[1:], train, clock=InterruptibleBudget))

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from _program import Budget, Config, Moves, Pool, ProgressFile, Refused, Workers, leave, main, parse, use_cuda
+from _program import Budget, Config, Moves, Pool, ProgressFile, Refused, Workers, main, parse, use_cuda
 
 
 @dataclass(frozen=True)
@@ -426,4 +426,4 @@ def act(out: Path, moves: Moves) -> None:
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:], train, act))
+    sys.exit(main(sys.argv[1:], train, act))

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from _program import Config, Moves, ProgressFile, Refused, leave, main, parse, use_cuda
+from _program import Config, Moves, ProgressFile, Refused, main, parse, use_cuda
 
 
 @dataclass(frozen=True)
@@ -302,4 +302,4 @@ def act(out: Path, moves: Moves) -> None:
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:], train, act))
+    sys.exit(main(sys.argv[1:], train, act))

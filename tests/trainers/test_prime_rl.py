@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from prime_rl_parts import Failed, machine, model, reasons
+from prime_rl_parts import Failed, model, reasons
 from prime_rl_parts.keys import as_tables, at
 from prime_rl_parts.run import Run, Settings
 from prime_rl_parts.watch import Steps
@@ -123,12 +123,12 @@ FOUR = [(str(number), f"GPU-{number}{number}-ab") for number in range(4)]
     ("stated", "chosen"), [(None, ("0", "1")), ("3, 1,0", ("3", "1")), ("GPU-22-ab,GPU-00-ab", ("2", "0"))]
 )
 def test_gpus_are_named_by_number(stated: str | None, chosen: tuple[str, str]) -> None:
-    assert machine.choose_gpus(FOUR, stated) == chosen
+    assert prime_rl.choose_gpus(FOUR, stated) == chosen
 
 
 def test_one_gpu_is_too_few() -> None:
     with pytest.raises(Failed, match=r"refused: prime-rl needs two GPUs.* CUDA_VISIBLE_DEVICES='2' names 1"):
-        machine.choose_gpus(FOUR, "2")
+        prime_rl.choose_gpus(FOUR, "2")
 
 
 TRAINER: list[dict[str, Any]] = [

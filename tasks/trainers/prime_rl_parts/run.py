@@ -73,7 +73,7 @@ class Run:
     port: int = 0
     """The first of its ports."""
     told: bool = False
-    """Whether it was told to end. No threading.Event: setting one in a signal handler may wait for itself."""
+    """Whether it was told to end; no threading.Event, whose `set` may wait for itself in a signal handler."""
 
     def __post_init__(self) -> None:
         self.home = Path(self.config["out"]) / "prime_rl"
@@ -86,7 +86,7 @@ class Run:
 
     @property
     def stated(self) -> dict[str, Any]:
-        """What train.toml and the parameters say together. Raises Failed: it is not TOML."""
+        """What train.toml and the parameters say together. Raises Failed: the file is not TOML."""
         try:
             return laid_over(tomllib.loads(self.train), self.parameters)
         except (ValueError, RecursionError) as broken:
