@@ -66,8 +66,7 @@ class Environment(BaseModel):
     gpus: int = Field(default=1, ge=1, le=64)
     """GPUs per run, where it runs on GPUs."""
     cores: int = Field(default=1, ge=0, le=1024)
-    """Processor cores per run, on the CPU its own; 0: runs share all, for programs that mostly wait or compute on a
-    device that has no slots."""
+    """Processor cores per run, on the CPU its own; 0: runs share all, for programs that mostly wait."""
     requires: dict[
         Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")], Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
     ] = Field(default_factory=dict)
@@ -93,7 +92,7 @@ class Environment(BaseModel):
     allow_untrained: bool = False
     """Whether a program that is good without training may be shipped."""
     cancel: dict[str, dict[str, Value]] = Field(default_factory=dict)
-    """Options of early stopping that fit this problem, by canceller: how soon progress predicts the final score."""
+    """Options of early stopping that fit this problem, by canceller."""
     prepare: Recipe | None = None
     """Program that makes data once, before the first run."""
     limits: Limits = Limits()
@@ -241,15 +240,12 @@ class Environment(BaseModel):
         inside += [(key, path) for key, path in listed if not Path(path).is_absolute()]
         for key, path in inside:
             target = Path(os.path.realpath(self.folder / path))  # unlike resolve(), it takes links in a circle
-            if target == here:
-                fact = f"{path!r} is the environment's folder itself, with its judge"
-                raise Refused(f"{source}: {key}: {fact}: list the files and folders that are meant")
-            if not target.is_relative_to(here) or ".." in Path(path).parts or not target.exists():
+            if here not in target.parents or ".." in Path(path).parts or not target.exists():
                 raise Refused(f"{source}: {key}: {path!r} is not in the environment's folder")
         for path in self.readable:
             target = Path(os.path.realpath(self.folder / path))
             if here.is_relative_to(target):
-                raise Refused(f"{source}: readable: {path!r} holds the whole environment, and what its judge asks")
+                raise Refused(f"{source}: readable: {path!r} holds the whole environment, with its judge")
             for word in self.judge.command().split():
                 asked = (self.folder / word).resolve()
                 if asked.is_file() and asked.is_relative_to(target) and word not in self.program:

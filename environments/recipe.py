@@ -44,7 +44,8 @@ class Recipe(BaseModel):
     def texts(self, folder: Path) -> Iterator[tuple[Path, str]]:
         """The recipe's files, and the name of each where it runs; `folder` is the environment's. Raises Refused."""
         yield from ((folder / name, name) for name in (self.program, *self.files))
-        yield from ((path, self._beside(helper)) for helper, path in self.helper_files(folder))
+        beside = Path(self.program).parent  # where the program imports them from
+        yield from ((path, (beside / f"{helper}.py").as_posix()) for helper, path in self.helper_files(folder))
 
     def helper_files(self, folder: Path) -> Iterator[tuple[str, Path]]:
         """Each helper's name and file: the copy frozen with the environment, or the bundled one. Raises Refused."""
@@ -52,14 +53,7 @@ class Recipe(BaseModel):
             if not (path := folder / FROZEN / f"{helper}.py").is_file():
                 plugins.require(helper, plugins.names(HELPERS), "helper", f"{folder}: [prepare] helpers")
                 path = plugins.folder(HELPERS) / f"{helper}.py"
-            if Path(beside := self._beside(helper)) in map(Path, (self.program, *self.files)):
-                fact = f"{helper!r} would replace the environment's {beside}: rename that file"
-                raise Refused(f"{folder}: [prepare] helpers: {fact}")
             yield helper, path
-
-    def _beside(self, helper: str) -> str:
-        """The file name of a helper, beside the program that imports it."""
-        return (Path(self.program).parent / f"{helper}.py").as_posix()
 
     def digest(self, texts: Iterable[tuple[Path, str]]) -> str:
         """Digest of the recipe's files (as from `texts`) and settings, 16 hexadecimal digits. Raises Refused."""

@@ -35,7 +35,7 @@ from typing import Any
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".npz", ".npy", ".h5", ".msgpack")
 """Endings of files that may hold pickled weights, or weights other than the judged ones."""
-IGNORED = "training_args.bin"  # left by transformers' own trainer beside every model; never read here
+IGNORED = "training_args.bin"  # left by transformers' own trainer beside every model
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 QUIET = {
     "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -47,12 +47,11 @@ QUIET = {
 
 Reply = dict[str, Any]
 Complete = Callable[["Request"], Iterator[Reply]]
-"""Completes the prompts of one request: a reply for each of them."""
-Backend = Callable[[str, str, "How"], Complete]
+"""Completes the prompts of one request: a reply for each."""
 
 
 class CannotGenerate(Exception):
-    """The generator cannot continue; the message is the reason."""
+    """The message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -315,7 +314,7 @@ def by_endpoint(model: str, device: str, how: How) -> Complete:
     return complete
 
 
-BACKENDS: dict[str, Backend] = {"transformers": by_transformers, "vllm": by_vllm, "openai": by_endpoint}
+BACKENDS = {"transformers": by_transformers, "vllm": by_vllm, "openai": by_endpoint}
 
 if __name__ == "__main__":
     sys.exit(main())

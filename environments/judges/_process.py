@@ -42,12 +42,8 @@ class ForeignProcess:
     def __init__(
         self, folder: Path | None, seconds: float, check: Callable[[], None] = lambda: None, name: str = "environment"
     ) -> None:
-        """
-        Args:
-            folder: The environment's, whose modules it finds besides all that are found here; None without one.
-            seconds: How long it may take over one answer.
-            check: Raises where nobody waits for an answer any more.
-            name: What runs there, for messages.
+        """It finds what is found here, and the modules of `folder`; each answer may take so many seconds. `check`
+        raises where nobody waits for an answer any more; `name` is what runs there, for messages.
         """
         self._seconds, self._check, self._name = seconds, check, f"the {name}"
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)

@@ -41,7 +41,7 @@ class Talk:
         self._where = "before it was ready"
 
     def start(self, how: Mapping[str, Any]) -> None:
-        """Send the settings, with which it begins to load the model."""
+        """Send the settings: it begins to load the model."""
         self._send(how)
 
     def wait_until_ready(self, seconds: float) -> None:
@@ -68,7 +68,6 @@ class Talk:
         return [made[index] for index in range(len(prompts))]
 
     def end(self) -> None:
-        """Have the generator end, and what it has started."""
         self._ends = max(self._ends, time.monotonic() + END_SECONDS)
         self._where = "at its end"
         self._send({"end": True})

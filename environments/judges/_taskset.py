@@ -51,14 +51,8 @@ class Taskset:
         self, file: Path, pool: Path, ids: Sequence[str], seconds: float, ends: float,
         check: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """
-        Args:
-            file: The module.
-            pool: The file of questions, given to a verifiers taskset as `path` of its config.
-            ids: The ids of the questions in that file, in order.
-            seconds: Time limit of one reward.
-            ends: The total deadline, on the monotonic clock.
-            check: Called while it waits; raises where it is to end.
+        """`file`: the module; `pool`: its questions, with these `ids` in order; `seconds`: of one reward; `ends`: the
+        total deadline, on the monotonic clock; `check`: raises where the judgement is to end.
         """
         self._ids, self._seconds, self._ends = ids, seconds, ends
         self._earned: dict[tuple[int, str], float] = {}
@@ -74,7 +68,7 @@ class Taskset:
     def prompts(self, places: Sequence[int]) -> list[Prompt]:
         """The prompts of the questions in those lines. Call it first, and once: it waits until the taskset is loaded.
 
-        Raises ValueError: the file has no taskset of these questions, or one of them is not made of text.
+        Raises ValueError: the file has no taskset of these questions, or one is not asked in text.
         """
         self._process.answer()
         return self._process.call(_prompts, list(places))
@@ -113,10 +107,7 @@ _runner: asyncio.Runner
 
 
 def _load(file: Path, pool: Path, ids: Sequence[str]) -> None:
-    """Make the tasks of a pool.
-
-    Raises ValueError: the file is no such module, or makes other tasks of the pool.
-    """
+    """Make the tasks of a pool. Raises ValueError: the file is no such module, or makes other tasks of the pool."""
     global _tasks, _runner
     try:
         _tasks, _runner = list(_made(file, pool)), asyncio.Runner()
@@ -124,10 +115,8 @@ def _load(file: Path, pool: Path, ids: Sequence[str]) -> None:
         raise ValueError(f"{file.name} cannot be used ({type(wrong).__name__}: {wrong})") from wrong
     own = [None if isinstance(task, Declared) else task.data.id for task in _tasks]
     if len(own) != len(ids) or any(name not in (None, given) for name, given in zip(own, ids, strict=True)):
-        raise ValueError(
-            f"{file.name} makes {len(own)} tasks of the {len(ids)} questions in {pool.name}, or in another order: it "
-            "must make one of each line"
-        )
+        made = f"{file.name} makes {len(own)} tasks of the {len(ids)} questions in {pool.name}, or in another order"
+        raise ValueError(f"{made}: it must make one of each line")
 
 
 def _made(file: Path, pool: Path) -> Iterable[Task]:

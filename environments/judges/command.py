@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from environments import plugins, safe_open
 from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved
@@ -68,9 +68,7 @@ class Command(Judge):
         description="Command line of the evaluation. {out}: what training left; {result}: the JSON file to "
         "write; {seed}: the seed of its draws; {block}: its share of a finite pool, 2/5 or 1/1."
     )
-    total_seconds: float = Field(
-        default=600, gt=0, allow_inf_nan=False, description="How long the evaluation may take."
-    )
+    total_seconds: FiniteFloat = Field(default=600, gt=0, description="How long the evaluation may take.")
     weights: dict[Annotated[str, Field(pattern=METRIC)], Annotated[float, Field(gt=0, le=1e6)]] = Field(
         default={}, description="How much the mean of each source counts, by its name; absent: all alike."
     )
@@ -120,10 +118,7 @@ class Command(Judge):
 
 
 def _read(path: Path) -> Result:
-    """The result in a file, which may be anything.
-
-    Raises Misbehaved: it is missing, too large, not a regular file, or no result.
-    """
+    """The result in a file, which may be anything. Raises Misbehaved: it is none."""
     try:
         with safe_open.open_file(path) as file:
             text = file.read(RESULT_BYTES + 1)

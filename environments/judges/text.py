@@ -46,9 +46,7 @@ class Endpoint(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     base_url: str = Field(default="", description="Its address, such as http://127.0.0.1:8000/v1.")
-    model: str = Field(
-        default=MODEL, description="The model's name there. {out}: what training left; {seed}: that of the look."
-    )
+    model: str = Field(default=MODEL, description="The model's name there. {out}: what training left; {seed}.")
     key_variable: str = Field(default="", description="The engine's variable that holds the key for it.")
     concurrency: int = Field(default=64, ge=1, le=512, description="Requests that are under way at one time.")
     retries: int = Field(default=4, ge=0, le=20, description="How often a request that failed is made again.")
@@ -121,7 +119,7 @@ class Text(Judge):
             raise ValueError(f"{self.taskset} needs the package 'verifiers': pip install verifiers")
         if self.samples > 1 and self.temperature == 0:
             raise ValueError(f"samples = {self.samples} with temperature = 0 are all the same answer: set samples = 1")
-        # A path may exist only where trials run; a command name is looked up here, to know what it reads.
+        # A path may exist only where trials run.
         if self.backend == "vllm" and not Path(self.vllm).is_absolute() and shutil.which(self.vllm) is None:
             raise ValueError(f"no command {self.vllm!r} is on PATH: install vllm, or set vllm to its path")
         url, variable = self.endpoint.base_url, self.endpoint.key_variable

@@ -34,18 +34,14 @@ class Settings:
     seed: int = 0
 
 
-def text(draw: random.Random, words: int) -> str:
-    """Two words or more, of one to three syllables each."""
-    return " ".join(
-        "".join(draw.choice(CONSONANTS) + draw.choice(VOWELS) for _ in range(draw.randint(1, 3)))
-        for _ in range(draw.randint(2, words))
-    )
-
-
 def texts(settings: Settings, many: int) -> Iterator[Row]:
+    """Two words or more, of one to three syllables each."""
     draw = random.Random(settings.seed)
     for _ in range(many):
-        question = text(draw, settings.words)
+        question = " ".join(
+            "".join(draw.choice(CONSONANTS) + draw.choice(VOWELS) for _ in range(draw.randint(1, 3)))
+            for _ in range(draw.randint(2, settings.words))
+        )
         yield {"id": identity(question), "question": question, "answer": question[::-1]}
 
 

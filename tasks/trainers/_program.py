@@ -275,10 +275,7 @@ class Pool:
         self.observations = self._flat(self._pool.reset()[0])
 
     def step(self, moves: NDArray[Any]) -> tuple[NDArray[np.float32], ...]:
-        """What one step led to: observations (N, D), rewards, whether it terminated or ended at all the episode, (N).
-
-        Where it ended the episode, a reset follows.
-        """
+        """What a step led to, then a reset where it ended: observations (N, D), rewards, terminated, ended."""
         moves = moves.astype(self._taken.dtype).reshape(-1, *self._taken.shape)
         arrived, rewards, terminated, truncated, _ = self._pool.step(moves)
         later, ended = self._flat(arrived), terminated | truncated

@@ -143,8 +143,7 @@ class Params:
 
 CHOICES = {"loss": ("dapo", "grpo", "dr_grpo"), "scale_rewards": ("group", "batch", "none")}
 HEADROOM, CHECKPOINTED = 2.2, 1.2
-"""Memory of a pass through the model and back, over what is kept for the way back: of SmolLM2-135M on a CPU 1.8 to 2.1,
-and 0.6 to 1.2 where activations are recomputed."""
+"""Memory of a pass through the model and back, over what is kept for the way back, also with recomputed activations."""
 CPU_SHARE = 0.5
 """Of the free memory, for a pass on the CPU: larger ones are hardly faster, and others train beside it."""
 LEAST = {"group_size": 2, "micro_batch_size": 0, "warmup_steps": 0, "lora_rank": 0, "temperature": 1e-3}
@@ -207,10 +206,7 @@ class Reporter:
         self.metrics: dict[str, float] = {}
 
     def take(self, logs: dict[str, Any]) -> None:
-        """Take in what TRL logged of a gradient step.
-
-        Raises Failed: training has diverged, or nothing can be learnt; Cancelled: the result is no longer wanted.
-        """
+        """Take in what TRL logged of a gradient step. Raises Failed: it has diverged, or nothing can be learnt."""
         for name in ("loss", "grad_norm"):
             if not math.isfinite(logs.get(name, 0.0)):
                 raise Failed(f"diverged: {name} is {logs[name]} at step {self.progress.budget.step}")
@@ -264,10 +260,7 @@ def questions(path: Path, prompt: Callable[[str], list[dict[str, str]]]) -> list
 
 
 def alone(local: bool) -> Path:
-    """Switch off the libraries' telemetry, and put their caches in a scratch folder; they are offline if `local`.
-
-    Must run before they are imported.
-    """
+    """Before libraries are imported: no telemetry, caches in a scratch folder, and offline if `local`."""
     scratch = Path(tempfile.mkdtemp(prefix="grpo-"))
     off = ("HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK", "DISABLE_MLFLOW_INTEGRATION")
     caches = ("HF_DATASETS_CACHE", "HF_MODULES_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
@@ -289,10 +282,7 @@ def source(name: str, data: Path) -> str:
 
 
 def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dtype]:
-    """The model to train, its tokenizer, and its original number format.
-
-    Training uses 32 bits: in 16, the small steps of reinforcement learning are rounded away.
-    """
+    """The model to train, in 32 bits since 16 round its small steps away; its tokenizer; its original number format."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -361,10 +351,7 @@ def free_bytes(config: Config, cuda: bool) -> float:
 
 
 def micro_batch(model: Any, tokens: int, params: Params, free: float) -> int:
-    """How many answers go through the model at one time: the largest part of a minibatch that `free` bytes hold.
-
-    Raises Refused: not even one fits.
-    """
+    """The largest part of a minibatch whose answers `free` bytes hold. Raises Refused: not even one fits."""
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     free -= 12 * trained + (4 * model.num_parameters() if params.beta else 0)  # gradients, Adam's two, the reference
     one = answer_bytes(model, tokens) * (CHECKPOINTED if params.gradient_checkpointing else HEADROOM)

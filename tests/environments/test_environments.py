@@ -191,7 +191,7 @@ def test_listing_plug_ins_imports_none_of_them() -> None:
     ("line", "why"),
     [
         ('readable = ["../results"]', "readable: '../results' is not in the environment's folder"),
-        ('readable = ["."]', "readable: '.' is the environment's folder itself"),
+        ('readable = ["."]', "readable: '.' is not in the environment's folder"),
         ('readable = ["judge.py"]', "readable: 'judge.py' shows 'judge.py' of the judge to the program"),
         ('readable = ["/"]', "readable: '/' holds the whole environment"),
     ],
