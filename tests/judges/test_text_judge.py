@@ -71,8 +71,7 @@ def test_a_unit_is_the_mean_reward_of_a_questions_samples_and_the_rest_stands_be
 
 
 def test_a_taskset_of_plain_functions_asks_and_pays_with_all_that_a_line_holds(tmp_path: Path) -> None:
-    rows = [row | {"unit": "m"} for row in questions(3)]
-    look = exam(tmp_path, rows)
+    look = exam(tmp_path, [row | {"unit": "m"} for row in questions(3)])
     (tmp_path / "taskset.py").write_text(
         'def prompt(question):\n    return [{"role": "system", "content": "Add."}, {"role": "user", "content": question}]\n'
         'def reward(question, completion, answer, unit):\n    return float(completion == answer and unit == "m")\n'
@@ -136,15 +135,10 @@ def test_sources_are_averaged_by_themselves_in_equal_numbers_and_weighted(tmp_pa
 
 
 def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_path: Path) -> None:
-    body = "with open('how', 'w') as file:\n    json.dump(how, file)\n" + RIGHT
-    look = exam(tmp_path, questions(1))
-    told = []
-    for base in (None, tmp_path / "prepared" / "data" / "base"):
-        if base:
-            base.mkdir()
-        judged(body, tmp_path, look)
-        told.append(json.loads((tmp_path / "how").read_text())["tokenizer"])
-    assert told == ["", str(base)]
+    look, base = exam(tmp_path, questions(1)), tmp_path / "prepared/data/base"
+    base.mkdir()
+    judged("with open('how', 'w') as file:\n    json.dump(how, file)\n" + RIGHT, tmp_path, look)
+    assert json.loads((tmp_path / "how").read_text())["tokenizer"] == str(base)
 
 
 # Where there is no score
@@ -154,27 +148,16 @@ def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_pat
     ("body", "words"),
     [
         ("say({'failed': 'diverged: NaN'})", "^diverged: NaN$"),
-        ("say({'ready': True}); hear(); import time; time.sleep(60)", "after 0 of 2 answers: did not answer within"),
-        ("say({'ready': True}); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", "bytes where one line was due"),
-    ],
-)  # fmt: skip
-def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words: str, tmp_path: Path) -> None:
-    with pytest.raises(Misbehaved, match=words):
-        judged(body, tmp_path, exam(tmp_path, questions(2)), answer_seconds=2.0)
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ("{'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}", "after 0 of 2 answers.*not asked, prompt 2"),
-        ("{'index': 0, 'completions': [text('1')], 'tokens': 2}", "not asked, prompt 0"),
-        ("{}", "in another form"),
+        ("say(UP); hear(); import time; time.sleep(60)", "after 0 of 2 answers: did not answer within"),
+        ("say(UP); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", "bytes where one line was due"),
+        ("say(UP); say({'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}); hear()", "not asked, prompt 2"),
+        ("say(UP); say({'index': 0, 'completions': [text('1')], 'tokens': 2}); hear()", "not asked, prompt 0"),
+        ("say(UP); say({}); hear()", "in another form"),
     ],
 )
-def test_a_garbled_or_missing_answer_is_no_score(answer: str, words: str, tmp_path: Path) -> None:
-    body = f"say({{'ready': True}}); hear(); say({answer}); say({answer}); hear()"
+def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(Misbehaved, match=words):
-        judged(body, tmp_path, exam(tmp_path, questions(2)))
+        judged(f"UP = {{'ready': True}}\n{body}", tmp_path, exam(tmp_path, questions(2)), answer_seconds=2.0)
 
 
 def test_likeliest_answers_that_cannot_be_had_cost_no_score(tmp_path: Path) -> None:
@@ -215,28 +198,23 @@ def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('.splitlines()', '.splitlines()[1:]', "makes 1 tasks of the 2 questions"),
+        ("def reward(", "def rewards(", "has no function reward, and exports 0 subclasses of vf.Taskset"),
         ("return float(", "return float('nan') * float(", "the reward of question 0+. is nan, not a finite number"),
-        ("return float(", "raise SystemExit(0); return float(", "the reward of question 0+. failed .SystemExit: 0"),
+        ("return float(", "raise SystemExit(0); float(", "the reward of question 0+. failed .SystemExit: 0"),
+        (
+            "return",
+            "import re; re.match('(a+)+b', 'a' * 60); ",
+            r"did not come back within 2 s.*\[text\] reward_seconds",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_taskset_that_cannot_score_is_no_score(old: str, new: str, words: str, tmp_path: Path) -> None:
     look = exam(tmp_path, questions(2))
     taskset = tmp_path / "taskset.py"
     assert old in taskset.read_text()
     taskset.write_text(taskset.read_text().replace(old, new))
     with pytest.raises(Misbehaved, match=words):
-        judged(RIGHT.replace("right(prompt)", '"wrong"'), tmp_path, look)
-
-
-def test_a_reward_that_does_not_come_back_is_no_score(tmp_path: Path) -> None:
-    look = exam(tmp_path, questions(2))
-    taskset = tmp_path / "taskset.py"
-    does = "import re; re.match('(a+)+b', 'a' * 60)"
-    taskset.write_text(taskset.read_text().replace("        return float(", f"        {does}\n        return float("))
-    words = r"question 0+\d: the taskset did not come back within 0\.5 s.*\[text\] reward_seconds"
-    with pytest.raises(Misbehaved, match=words):
-        judged(RIGHT, tmp_path, look, reward_seconds=0.5)
+        judged(RIGHT, tmp_path, look, reward_seconds=2)
 
 
 # Before anything starts
