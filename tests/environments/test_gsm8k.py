@@ -201,17 +201,10 @@ def test_answers_are_compared_by_their_value() -> None:
     assert [pair for pair in WRONG if taskset.reward("", f"So \\boxed{{{pair[0]}}}.", pair[1])] == []
 
 
-@pytest.mark.parametrize(
-    ("reply", "right"),
-    [
-        (r"first \boxed{3}, then \boxed {18}", True),
-        (r"\boxed{18}, or is it \boxed{3}", False),
-        ("18", False),
-        (r"\boxed{18} \boxed{", False),
-    ],
-)
-def test_the_last_box_of_a_reply_is_the_answer(reply: str, right: bool) -> None:
-    assert module("gsm8k", "taskset.py").reward("", reply, "18") == right
+def test_the_last_box_of_a_reply_is_the_answer() -> None:
+    reward = module("gsm8k", "taskset.py").reward
+    wrong = (r"\boxed{18}, or is it \boxed{3}", "18", r"\boxed{18} \boxed{")
+    assert [reward("", reply, "18") for reply in (r"first \boxed{3}, then \boxed {18}", *wrong)] == [1.0, 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

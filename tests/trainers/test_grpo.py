@@ -20,6 +20,7 @@ import pytest
 import _program
 import environments
 from tasks.trainers import grpo
+from tests.support import tiny_model
 from tests.support import trainer_process as trainer_programs
 from tests.support.trainer_process import progress
 
@@ -42,23 +43,8 @@ def _put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Questions, and beside them an untrained model of a few thousand weights."""
-    import torch
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
-
     folder = tmp_path_factory.mktemp("data")
-    tokens = ("<pad>", "<unknown>", "<end>", *"0123456789+=")
-    table = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, "<unknown>"))
-    table.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    words = PreTrainedTokenizerFast(tokenizer_object=table, pad_token="<pad>", eos_token="<end>", unk_token="<unknown>")
-    words.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}="
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=len(tokens), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1,
-        num_key_value_heads=1, max_position_embeddings=32, pad_token_id=0, eos_token_id=2, bos_token_id=None,
-    )  # fmt: skip
-    Qwen2ForCausalLM(config).save_pretrained(folder / "base")
-    words.save_pretrained(folder / "base")
+    tiny_model.save(folder / "base")
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
     return folder
 
@@ -223,9 +209,10 @@ def test_a_training_reports_each_step_and_leaves_a_model_that_loads(
 
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "model")
     words = AutoTokenizer.from_pretrained(tmp_path / "out" / "model")
-    messages = [{"role": "user", "content": "1+1"}]
-    ids = words.apply_chat_template(messages, return_tensors="pt", return_dict=True)["input_ids"]
-    assert model(ids).logits.shape == (1, 4, len(words))
+    ids = words.apply_chat_template(
+        [{"role": "user", "content": "1+1"}], add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )["input_ids"]
+    assert model(ids).logits.shape == (1, 5, len(words))
     assert any(bool((tensor != weights_of(data)[name]).any()) for name, tensor in weights(tmp_path / "out").items())
 
 

@@ -254,19 +254,6 @@ def test_the_model_is_the_last_complete_broadcast_with_the_base_s_tokenizer(run:
     assert json.loads((run.home / "run.json").read_text()) == {"scored_step": 9, "reached_step": 11}
 
 
-def test_what_is_large_is_removed_and_logs_keep_their_end(run: Run) -> None:
-    broadcast(run, 2)
-    (run.folder / "rollouts/step_2").mkdir(parents=True)
-    log = run.folder / "logs/attempt_1/trainer.log"
-    log.parent.mkdir(parents=True)
-    log.write_text("x" * 2**19 + "the end")
-    (run.folder / "logs/latest").symlink_to("attempt_1")
-    model.tidy(run)
-    assert sorted(path.name for path in run.folder.iterdir()) == ["logs"]
-    assert log.stat().st_size == reasons.LOG_BYTES and log.read_text().endswith("the end")
-    assert not (run.folder / "logs/latest").is_symlink()
-
-
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 

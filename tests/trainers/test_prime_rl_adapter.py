@@ -94,31 +94,3 @@ def test_an_adapter_that_could_not_be_added_to_the_weights_is_refused_before_tra
             model.check_adapter(run)
     else:
         model.check_adapter(run)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of transformers' own calls
-def test_it_makes_of_a_llama_what_peft_makes_of_it(run: Run) -> None:
-    from peft import LoraConfig, get_peft_model
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    base, folder, into = run.base.with_name("llama"), run.home / "adapter", run.home / "merged"
-    shape = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    llama = LlamaForCausalLM(LlamaConfig(vocab_size=16, **shape))
-    llama.save_pretrained(base)
-    adapted = get_peft_model(llama, LoraConfig(r=2, lora_alpha=8, target_modules=["q_proj", "down_proj"]))
-    for name, weight in adapted.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight)
-    folder.mkdir()
-    into.mkdir()
-    named = {  # as prime-rl names them
-        name.removeprefix("base_model.model.").replace(".default", ""): weight.detach().clone()
-        for name, weight in adapted.named_parameters()
-        if "lora_" in name
-    }
-    tensors_of.save_file(named, folder / model.WEIGHTS)
-    (folder / model.CONFIG).write_text(json.dumps({"r": 2, "lora_alpha": 8}))
-    model.merge(base, folder, into)
-    ours, theirs = tensors_of.load_file(into / "model.safetensors"), adapted.merge_and_unload().state_dict()
-    assert len(named) == 8 and all(torch.allclose(tensor, theirs[name], atol=1e-6) for name, tensor in ours.items())

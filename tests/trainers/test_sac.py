@@ -162,10 +162,6 @@ def test_training_stops_when_the_time_is_over_even_between_the_updates_of_one_st
     ("more", "reason"),
     [
         ({"id": "CartPole-v1"}, "actions are Discrete(2); SAC needs a Box of floats with finite bounds"),
-        (
-            {"id": "SacEndless-v0", "kwargs": {"action_space": gym.spaces.Box(-1, np.inf, (1,))}},
-            "actions are Box(-1.0, inf, (1,), float32); SAC needs",
-        ),
         ({"id": "SacLabelled-v0"}, "observations are Dict"),
     ],
 )
