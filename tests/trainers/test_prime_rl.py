@@ -165,7 +165,8 @@ def test_the_rows_of_two_writers_become_one_report_for_each_step(run: Run) -> No
         steps.read()
     write(run, 3, ORCHESTRATOR)
     steps.read(final=True)
-    lines = [json.loads(line) for line in told.getvalue().splitlines()]
+    ready, *lines = [json.loads(line) for line in told.getvalue().splitlines()]
+    assert ready == {"ready": True}
     assert [(line["step"], line["step_target"]) for line in lines] == [(1, 4), (2, 4)]
     assert lines[0]["metrics"] == {
         "pass@1": 0.5, "tokens/per_second": 9000.0, "memory/reserved_gib": 11.5, "learning_rate": 1e-6,

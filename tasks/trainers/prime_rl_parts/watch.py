@@ -41,7 +41,7 @@ class Steps:
         self.run, self.progress = run, progress
         self.began = self.last = time.monotonic()
         """When work began, which `elapsed` counts from; and when the latest row came."""
-        self.step = 0
+        self.step, self.ready = 0, False
         self._latest: dict[str, float] = {}
         self._file, self._read_bytes = run.folder / "metrics.jsonl", 0
         self._steps: set[int] = set()
@@ -59,6 +59,9 @@ class Steps:
             chunk = file.read()
         complete = chunk[: chunk.rfind(b"\n") + 1]
         self._read_bytes += len(complete)
+        if not self.ready and self.has_begun():
+            self.ready, self.began, self.last = True, time.monotonic(), time.monotonic()
+            self.progress.write('{"ready": true}\n')
         for line in complete.splitlines():
             with suppress(ValueError, KeyError, TypeError):  # two processes write to it
                 self._take(json.loads(line))
@@ -89,10 +92,8 @@ class Watch:
     """One started `rl`, until it has ended."""
 
     def __init__(self, run: Run, progress: TextIO) -> None:
-        self.run, self.progress = run, progress
-        self.process = run.start(log="rl.log")
+        self.run, self.process = run, run.start(log="rl.log")
         self.steps = Steps(run, progress)
-        self.ready = False
 
     def follow(self) -> None:
         """Watch until it ends or is told to."""
@@ -116,13 +117,10 @@ class Watch:
     def look(self) -> None:
         """Read what is new, and check the deadlines."""
         settings, steps, now = self.run.settings, self.steps, time.monotonic()
-        if not self.ready and steps.has_begun():
-            self.ready, steps.began, steps.last = True, now, now
-            self.progress.write('{"ready": true}\n')
         steps.read()
-        if not self.ready and now - steps.began > settings.start_deadline:
+        if not steps.ready and now - steps.began > settings.start_deadline:
             raise why(self.run, f"did not start: no answer or metric within {settings.start_deadline:g} s")
-        if self.ready and now - steps.last > settings.stall_deadline:
+        if steps.ready and now - steps.last > settings.stall_deadline:
             raise why(self.run, f"stalled: no metrics for {settings.stall_deadline:g} s after step {steps.step}")
 
     def end(self) -> None:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 COMMIT = "5e7a0d1f00000000000000000000000000000000"
-PROGRAMS = ("rl", "inference", "env-server", "orchestrator", "torchrun", "rank", "nvidia-smi")
+PROGRAMS = ("rl", "inference", "orchestrator", "trainer", "nvidia-smi")
 SCRIPT = """\
 #!{python} -SB
 import sys

@@ -1,9 +1,8 @@
 """The stand-in's programs: each is a process like its real counterpart, with its log, its children and its end.
 
     rl ── inference, an engine
-       ├─ env-server, one for each source
        ├─ orchestrator
-       └─ torchrun ── the trainer's rank, in a session of its own
+       └─ trainer, in a session of its own
 
 They tell each other what is done by files in the run's directory. What goes wrong is said in faults.json:
 
@@ -101,11 +100,6 @@ class Stage:
         return cls(json.loads(Path(file).read_text()))
 
     @property
-    def sources(self) -> list[Config]:
-        found: list[Config] = self.config["orchestrator"]["train"]["source"]
-        return found
-
-    @property
     def rate(self) -> float:
         return float(self.config["trainer"].get("optim", {}).get("lr", 1e-6))
 
@@ -164,12 +158,10 @@ class Launched:
     def watch(self) -> int:
         """Start everything, and wait for its end; the launcher's exit code."""
         log(f"Starting inference on GPU(s) {self.gpus[0]}")
-        self._start("inference", "inference.log")
-        for source in self.stage.sources:
-            self._start(f"train env server {source['name']}", f"envs/train/{source['name']}.log", "env-server")
-        self._start("orchestrator", "orchestrator.log")
+        self._start("inference")
+        self._start("orchestrator")
         log(f"Starting trainer on GPU(s) {self.gpus[-1]}")
-        self._start("trainer", "trainer.log", "torchrun")
+        self._start("trainer", start_new_session=True)
         while (self.started["orchestrator"].poll(), self.started["trainer"].poll()) != (0, 0):
             for name, process in self.started.items():
                 if process.poll():
@@ -192,12 +184,10 @@ class Launched:
                 process.terminate()
                 process.wait()
 
-    def _start(self, name: str, to: str, program: str = "") -> None:
-        path = self.logs / to
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            command = [str(BIN / (program or name)), str(self.stage.folder / "config.json")]
-            self.started[name] = subprocess.Popen(command, stdout=file, stderr=file)
+    def _start(self, name: str, **more: Any) -> None:
+        with (self.logs / f"{name}.log").open("wb") as file:
+            command = [str(BIN / name), str(self.stage.folder / "config.json")]
+            self.started[name] = subprocess.Popen(command, stdout=file, stderr=file, **more)
 
 
 # What it starts
@@ -209,7 +199,7 @@ def inference(arguments: list[str]) -> int:
     port = stage.config["inference"]["server"]["port"]
     if stage.mode == "port taken":
         return failed(
-            f"OSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', {port}): address already in use"
+            f"OSError: [Errno 98] error while attempting to bind on ('0.0.0.0', {port}): address already in use"
         )
     if stage.mode == "hangs at start":
         for_ever()
@@ -221,24 +211,15 @@ def inference(arguments: list[str]) -> int:
     return 0
 
 
-def env_server(arguments: list[str]) -> int:
-    """Serves the questions of the one source."""
+def orchestrator(arguments: list[str]) -> int:
+    """Waits for the engine, sends a batch of the one source per step, and waits for the weights."""
     stage = Stage.of(arguments[0])
-    env = stage.sources[0]["env"]
-    for plugin in (env["taskset"]["id"], env["agent"]["harness"]["id"]):
+    [source] = stage.config["orchestrator"]["train"]["source"]
+    for plugin in (source["env"]["taskset"]["id"], source["env"]["agent"]["harness"]["id"]):
         if importlib.util.find_spec(plugin) is None:
             return failed(f"ModuleNotFoundError: No module named {plugin!r}")
-    assert Path(env["taskset"]["path"]).read_text()
-    stage.up("env server").touch()
-    for_ever()
-    return 0
-
-
-def orchestrator(arguments: list[str]) -> int:
-    """Waits for the engine and the questions, sends a batch per step, and waits for the weights."""
-    stage = Stage.of(arguments[0])
-    for name in ("inference", "env server"):
-        wait_for(stage.up(name))
+    assert Path(source["env"]["taskset"]["path"]).read_text()
+    wait_for(stage.up("inference"))
     if stage.mode == "no signal":
         return failed("RuntimeError: 10 consecutive empty train batches")
     for step in range(1, int(stage.config.get("max_steps") or 10**6) + 1):
@@ -253,35 +234,9 @@ def orchestrator(arguments: list[str]) -> int:
     return 0
 
 
-def torchrun(arguments: list[str]) -> int:
-    """Starts the one rank, and tells how it ended."""
-    logs = Path(arguments[0]).with_name("logs") / "latest/trainer/torchrun/attempt_0/0"
-    logs.mkdir(parents=True)
-    started = list[subprocess.Popen[bytes]]()
-
-    def end(*_: object) -> None:
-        for process in started:
-            process.terminate()
-        os._exit(128 + signal.SIGTERM)
-
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, end)
-    command = [str(BIN / "rank"), arguments[0], str(os.getpid())]
-    with (logs / "stderr.log").open("wb") as errors:
-        started.append(subprocess.Popen(command, stderr=errors, start_new_session=True))
-    if status := started[0].wait():
-        how = f"Signal {-status} ({signal.Signals(-status).name}) received by PID {started[0].pid}"
-        end_of_it = f"  exitcode  : {status}\n  traceback : {how if status < 0 else 'To enable traceback see ...'}"
-        failed(f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n{end_of_it}")
-    return int(bool(status))
-
-
-def rank(arguments: list[str]) -> int:
-    """The trainer: takes batch after batch, and leaves its weights after each."""
-    file, parent = arguments
-    if os.getppid() != int(parent):  # whoever started it was ended just then
-        return 1
-    stage = Stage.of(file)
+def trainer(arguments: list[str]) -> int:
+    """Takes batch after batch, and leaves its weights after each."""
+    stage = Stage.of(arguments[0])
     quality = quality_of(Path(stage.config["model"]["name"], "model.safetensors"))
     gain = -0.03 if stage.rate >= 3e-4 else 0.03 * math.exp(-(math.log10(max(stage.rate, 1e-30) / 3e-5) ** 2))
     hand_on(stage, 0, quality)
