@@ -1,25 +1,8 @@
 """Environments: a problem, and everything that stays fixed while it is worked on. One folder each.
 
-A folder holds `environment.toml` (read here), `program.md` (for a person or a model that proposes), and the files of
-its program and its judge. It may be in this package or anywhere else:
-
-    metric = "return/mean"          # the objective's name, as it appears in MLflow
-    direction = "maximize"          # or "minimize"
-    trainer = "ppo"                 # a file of tasks/trainers
-    judge = "control"               # a file of environments/judges; its settings are in [control]
-    budget_seconds = 12
-
-    [control]
-    id = "CartPole-v1"
-
-    [space.learning_rate]
-    type = "float"
-    low = 1e-4
-    high = 1e-2
-    log = true
-    default = 3e-4
-
-A table [variants.NAME] with dotted keys is the same folder under another name, with these keys laid over it.
+A folder, in this package or anywhere else, holds `environment.toml` (read here; docs/environments.md has every key),
+`program.md` (for a person or a model that proposes), and the files of its program and its judge. A table
+[variants.NAME] with dotted keys is the same folder under another name, with these keys laid over it.
 """
 
 from __future__ import annotations
@@ -66,7 +49,6 @@ class Environment(BaseModel):
     """Folder of its recipe's output; None without a recipe (`tasks.recipes.preparing`)."""
     title: str = ""
     metric: str = Field(pattern=METRIC)
-    """The objective's name."""
     direction: Literal["maximize", "minimize"]
     range: tuple[float, float] | None = None
     """Smallest and largest possible value of one unit; a score outside is rejected."""
@@ -84,8 +66,7 @@ class Environment(BaseModel):
     gpus: int = Field(default=1, ge=1, le=64)
     """GPUs per run, where it runs on GPUs."""
     cores: int = Field(default=1, ge=0, le=1024)
-    """Processor cores per run. Where it runs on the CPU, its programs are kept on so many cores of their own; with 0,
-    runs share all cores, for programs that mostly wait or compute on a device that has no slots."""
+    """Processor cores per run, on the CPU its own; 0: runs share all, for programs that mostly wait."""
     requires: dict[
         Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")], Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
     ] = Field(default_factory=dict)
@@ -93,8 +74,7 @@ class Environment(BaseModel):
     program: tuple[str, ...] = ()
     """Files or folders of the environment's own program; empty = the trainer's file, as train.py."""
     python: str = ""
-    """Virtual environment or interpreter that `python` stands for in command lines; empty: Nightshift's own. Programs
-    see it with what it was made from, and the packages that it has in editable mode."""
+    """Virtual environment or interpreter that `python` stands for in command lines; empty: Nightshift's own."""
     train_cmd: str = "python train.py"
     """The program's command. `{seed}`, `{out}`, `{budget_seconds}` ... and any parameter's name are filled in."""
     check_cmd: str = ""
@@ -112,16 +92,13 @@ class Environment(BaseModel):
     allow_untrained: bool = False
     """Whether a program that is good without training may be shipped."""
     cancel: dict[str, dict[str, Value]] = Field(default_factory=dict)
-    """Options of early stopping that fit this problem, by canceller: how soon progress predicts the final score."""
+    """Options of early stopping that fit this problem, by canceller."""
     prepare: Recipe | None = None
     """Program that makes data once, before the first run."""
     limits: Limits = Limits()
     http: HttpEndpoint | None = None
-    """Of trainer `http`: the endpoint that trains."""
     basilica: BasilicaDeployment | None = None
-    """Of trainer `basilica`: what is deployed there."""
     modal: ModalSandbox | None = None
-    """Of trainer `modal`: the same."""
     space: Space = Field(default_factory=dict)
     fixed: dict[str, Value] = Field(default_factory=dict)
     """Parameters that every trial gets unchanged."""
@@ -138,13 +115,12 @@ class Environment(BaseModel):
 
     @field_validator("guards", mode="before")
     @classmethod
-    def _guarded_as_the_objective(cls, guards: object, info: ValidationInfo) -> object:
+    def _guarded_as_the_objective(cls, guards: Any, info: ValidationInfo) -> object:
         if not isinstance(guards, Mapping):
             return guards
         if info.data.get("metric") in guards:
             raise ValueError(f"{info.data['metric']!r} is the objective: guard what stands beside it")
-        # A missing direction is reported by its own check.
-        way = {"direction": info.data["direction"]} if "direction" in info.data else {}
+        way = {key: value for key, value in info.data.items() if key == "direction"}
         return {name: way | own if isinstance(own, dict) else own for name, own in guards.items()}
 
     @model_validator(mode="after")
@@ -264,15 +240,12 @@ class Environment(BaseModel):
         inside += [(key, path) for key, path in listed if not Path(path).is_absolute()]
         for key, path in inside:
             target = Path(os.path.realpath(self.folder / path))  # unlike resolve(), it takes links in a circle
-            if target == here:
-                fact = f"{path!r} is the environment's folder itself, with its judge"
-                raise Refused(f"{source}: {key}: {fact}: list the files and folders that are meant")
-            if not target.is_relative_to(here) or ".." in Path(path).parts or not target.exists():
+            if here not in target.parents or ".." in Path(path).parts or not target.exists():
                 raise Refused(f"{source}: {key}: {path!r} is not in the environment's folder")
         for path in self.readable:
             target = Path(os.path.realpath(self.folder / path))
             if here.is_relative_to(target):
-                raise Refused(f"{source}: readable: {path!r} holds the whole environment, and what its judge asks")
+                raise Refused(f"{source}: readable: {path!r} holds the whole environment, with its judge")
             for word in self.judge.command().split():
                 asked = (self.folder / word).resolve()
                 if asked.is_file() and asked.is_relative_to(target) and word not in self.program:
@@ -310,11 +283,7 @@ def find(reference: str) -> Path:
     if not is_path(reference, path):
         plugins.require(reference, bundled(), what="environment")
         return bundled()[reference]
-    try:
-        is_environment = (path / FILE).is_file()
-    except OSError as wrong:  # a folder without rights
-        raise Refused(f"{path / FILE}: {wrong.strerror}") from wrong
-    if not is_environment:
+    if not (path / FILE).is_file():
         raise Refused(f"{path} has no {FILE}, so it is no environment: `nightshift env new` writes one")
     return path.resolve()
 

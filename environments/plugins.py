@@ -1,7 +1,4 @@
-"""Plug-ins: each is a file in a package, and its file name is the name that users write.
-
-Names are listed without importing the files, so a missing optional dependency affects only its users.
-"""
+"""Plug-ins: each is a file in a package, and its file name is the name that users write."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ class Refused(Exception):
 
 
 def names(package: str) -> tuple[str, ...]:
-    """The plug-ins of a package: its public modules, by file name."""
+    """The plug-ins of a package: its public modules, by file name; none is imported."""
     return tuple(sorted(path.stem for path in folder(package).glob("*.py") if not path.stem.startswith("_")))
 
 

@@ -1,13 +1,7 @@
-"""Recipes: a program that makes an environment's data once, before its first run. The [prepare] of environment.toml:
+"""Recipes: a program that makes an environment's data once, before its first run. The [prepare] of environment.toml.
 
-[prepare]
-program = "prepare.py"          # run as `python prepare.py FOLDER`; FOLDER holds settings.json
-files = ["taskset.py"]          # more files of the environment that the program reads
-helpers = ["making"]            # modules of environments/helpers that it imports
-settings = { questions = 5000 }
-
-It writes two folders into FOLDER: `data`, which training may read, and `judge`, which only the judge reads. The output
-is stored under the hash of the recipe and shared by all campaigns (tasks/recipes/preparing.py).
+It writes two folders into the folder that it is given: `data`, which training may read, and `judge`, which only the
+judge reads. The output is stored under the hash of the recipe and shared by all campaigns (tasks/recipes/preparing.py).
 """
 
 from __future__ import annotations
@@ -16,9 +10,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from environments import plugins
 from environments.plugins import Refused
@@ -42,24 +36,16 @@ class Recipe(BaseModel):
     helpers: tuple[Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")], ...] = Field(
         default=(), description="Modules of environments/helpers that it imports, by name."
     )
-    settings: dict[str, Any] = Field(default={}, description="Content of its settings.json.")
+    settings: dict[str, JsonValue] = Field(default={}, description="Content of its settings.json.")
     seconds: float = Field(default=3600, gt=0, le=7 * 86_400, description="Longest duration, in seconds.")
     disk_gb: float = Field(default=1, gt=0, le=1e6, description="Disk space that it needs, in GiB.")
     network: bool = Field(default=False, description="Whether it may use the network.")
 
-    @field_validator("settings")
-    @classmethod
-    def _is_json(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        try:
-            json.dumps(settings, allow_nan=False)
-        except (TypeError, ValueError) as wrong:
-            raise ValueError(f"must be what JSON can hold, for settings.json: {wrong}") from wrong
-        return settings
-
     def texts(self, folder: Path) -> Iterator[tuple[Path, str]]:
         """The recipe's files, and the name of each where it runs; `folder` is the environment's. Raises Refused."""
         yield from ((folder / name, name) for name in (self.program, *self.files))
-        yield from ((path, self._beside(helper)) for helper, path in self.helper_files(folder))
+        beside = Path(self.program).parent  # where the program imports them from
+        yield from ((path, (beside / f"{helper}.py").as_posix()) for helper, path in self.helper_files(folder))
 
     def helper_files(self, folder: Path) -> Iterator[tuple[str, Path]]:
         """Each helper's name and file: the copy frozen with the environment, or the bundled one. Raises Refused."""
@@ -67,14 +53,7 @@ class Recipe(BaseModel):
             if not (path := folder / FROZEN / f"{helper}.py").is_file():
                 plugins.require(helper, plugins.names(HELPERS), "helper", f"{folder}: [prepare] helpers")
                 path = plugins.folder(HELPERS) / f"{helper}.py"
-            if Path(beside := self._beside(helper)) in map(Path, (self.program, *self.files)):
-                fact = f"{helper!r} would replace the environment's {beside}: rename that file"
-                raise Refused(f"{folder}: [prepare] helpers: {fact}")
             yield helper, path
-
-    def _beside(self, helper: str) -> str:
-        """The file name of a helper, beside the program that imports it."""
-        return (Path(self.program).parent / f"{helper}.py").as_posix()
 
     def digest(self, texts: Iterable[tuple[Path, str]]) -> str:
         """Digest of the recipe's files (as from `texts`) and settings, 16 hexadecimal digits. Raises Refused."""

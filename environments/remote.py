@@ -17,20 +17,14 @@ class RemoteSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    ready_seconds: float = Field(
-        900, gt=0, le=DAY, description="Longest wait for a machine, until the trial runs there."
-    )
+    ready_seconds: float = Field(900, gt=0, le=DAY, description="Longest wait for a machine, until the trial runs.")
     poll_seconds: float = Field(1, ge=0.05, le=60, description="Interval of questions about a running trial.")
     answer_seconds: float = Field(20, gt=0, le=300, description="Longest wait for one answer.")
-    away_seconds: float = Field(
-        300, gt=0, le=DAY, description="Longest time without an answer, until the trial counts as lost."
-    )
+    away_seconds: float = Field(300, gt=0, le=DAY, description="Longest time without an answer, till it is lost.")
     lease_seconds: float = Field(
         1800, gt=0, le=7 * DAY, description="After so long without a question the other machine ends the trial itself."
     )
-    usd_per_second: float = Field(
-        0, ge=0, le=1, description="Price of the other machine, from the request to the teardown."
-    )
+    usd_per_second: float = Field(0, ge=0, le=1, description="Price of the other machine, until the teardown.")
 
     @property
     def rented_gpus(self) -> int:
@@ -69,20 +63,14 @@ class Deployed(RemoteSettings):
     """A cloud in which an endpoint is deployed for each trial, from an image that serves the protocol."""
 
     image: str = Field(
-        pattern=r"^[A-Za-z0-9_./:@-]+$",
-        max_length=300,
-        description="Container image that serves the protocol on `port`.",
+        pattern=r"^[A-Za-z0-9_./:@-]+$", max_length=300, description="Container image that serves the protocol."
     )
     port: int = Field(8400, ge=1, le=65_535, description="Port on which the image serves.")
-    gpu: str = Field(
-        "", pattern=r"^[A-Za-z0-9_-]*$", max_length=40, description="Model of the GPUs, as the cloud says."
-    )
+    gpu: str = Field("", pattern=r"^[A-Za-z0-9_-]*$", max_length=40, description="GPU, as the cloud names it.")
     gpu_count: int = Field(0, ge=0, le=64, description="GPUs of one trial.")
     cpu: float = Field(2, gt=0, le=1024, description="Processor cores of one trial.")
     memory_gb: float = Field(8, gt=0, le=65_536, description="Memory of one trial, in GiB.")
-    usd_per_second: float = Field(
-        ge=0, le=1, description="Price of such a machine, from the deployment to the teardown."
-    )
+    usd_per_second: float = Field(ge=0, le=1, description="Price of such a machine, until the teardown.")
 
     @property
     def rented_gpus(self) -> int:

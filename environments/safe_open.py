@@ -1,7 +1,6 @@
 """Safe opening of an untrusted program's files: no link is followed, no named pipe is waited for.
 
-Both functions take the descriptor of the folder in which the path starts. With it, and a path of a single name, the
-program cannot redirect the access by changing the folders above.
+With the descriptor of a folder, `within`, and a single name the program cannot redirect it by changing folders above.
 """
 
 from __future__ import annotations
@@ -23,11 +22,7 @@ class NotPlain(OSError):
 
 
 def open_file(path: str | Path, within: int | None = None) -> BinaryIO:
-    """Open a regular file for reading.
-
-    Raises NotPlain: it is a folder, a named pipe or a device; OSError: it is missing, a link or a socket, or cannot be
-    read.
-    """
+    """Open a regular file for reading. Raises NotPlain: it is none; OSError: it is missing, a link or a socket."""
     descriptor = os.open(path, _PLAINLY, dir_fd=within)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

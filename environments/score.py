@@ -1,8 +1,7 @@
 """Score: a judge's result for a trained program. Ordered by *better*, not by larger.
 
-It holds two kinds of noise, which are never mixed. Units (episodes, questions) tell how precisely one trained program
-is measured; training runs, one of `values` each, how good a program with its parameters is. More units do not replace
-runs.
+It holds two kinds of noise, which are never mixed: units (episodes, questions) tell how precisely one trained program
+is measured; training runs, one of `values` each, how good a program with its parameters is.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ def source_metric(source: str) -> str:
 
 
 SPARE_SECONDS, TIMES = 20.0, 4.0
-"""What a program may need under judgement: so many seconds, and so many times the baseline's need. Load on the machine
-takes a part of it, imports from a cold disk and a wider network another. What is left to train with is small beside a
-budget of minutes, and who trains in it at every start is seen by the control without training (tasks/control.py)."""
+"""What a program may need under judgement: so many seconds, and so many times the baseline's need, for load on the
+machine, a cold disk, a wider network. Who trains in it is seen by the control without training (tasks/control.py)."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,7 @@ class Wait:
 class Score:
     """The judged result of one or several training runs: a mean over units, or the reason why there is none.
 
-    ``a > b`` means *a is better than b*, whichever way the metric points, and a missing score is worse than any
-    other; so ``max(scores)`` is always right.
+    ``a > b`` means *a is better than b*, whichever way the metric points; a missing score is worse than any other.
     """
 
     value: float | None
@@ -72,9 +69,7 @@ class Score:
     seed: int | None = None
     """Training seed of the run; None for several runs."""
     waited: Wait | None = field(default=None, compare=False)
-    """How long the program was waited for; None if the judge runs no code of the program, for several runs, and in
-    scores that 0.6 or before has stored.
-    """
+    """How long the program was waited for; None if the judge runs no code of the program, and for several runs."""
     echo: tuple[float, ...] = field(default=(), compare=False)
     """What the run scored on the units of another run of the same program; empty if it was not judged on them."""
     runs: tuple[Score, ...] = ()
@@ -82,10 +77,7 @@ class Score:
 
     @classmethod
     def of(cls, units: Sequence[float], higher_is_better: bool) -> Score:
-        """The score of per-unit results (any length >= 1, all finite).
-
-        Raises ValueError: no unit, or one that is not a finite number.
-        """
+        """The score of per-unit results. Raises ValueError: no unit, or one that is not a finite number."""
         values = tuple(float(unit) for unit in units)
         if not values:
             raise ValueError("a score needs at least one unit, got none")
@@ -107,9 +99,7 @@ class Score:
         """The score of per-unit results from several sources: the weighted mean of the sources' means.
 
         The standard error takes the sources as independent; it is None if one has a single unit. Each source's mean
-        is reported as `source/<name>`. Of the weights, above 0, only the ratios matter.
-
-        Raises ValueError: no source, missing or additional weights, or units that are no score.
+        is reported as `source/<name>`. Raises ValueError: no source, other weights, or units that are no score.
         """
         if not sources or sources.keys() != weights.keys():
             raise ValueError(f"a weight for every source, got sources {list(sources)}, weights {list(weights)}")
@@ -128,12 +118,9 @@ class Score:
 
     @classmethod
     def over(cls, scores: Sequence[Score], fewest: int | None = None) -> Score:
-        """The score of one program over its training runs (at least one); missing if one of them is.
+        """The score of one program over its training runs; missing if one of them is, or fewer than `fewest` are there.
 
         Its standard error is that over units; the spread of `values` is that between runs.
-
-        Args:
-            fewest: Scores that are enough; without, every run needs one.
         """
         if len(scores) == 1:
             return scores[0]
@@ -165,7 +152,6 @@ class Score:
 
     @classmethod
     def missing(cls, error: str, higher_is_better: bool) -> Score:
-        """A missing score, with its reason."""
         return cls(None, higher_is_better=higher_is_better, error=error)
 
     @property

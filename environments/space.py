@@ -64,8 +64,7 @@ class Float(_Range):
         return self._at(rng.random())
 
     def grid(self, points: int) -> tuple[float, ...]:
-        """`points` values (fewer where floats lie wider apart) evenly spaced on the scale, from end to end;
-        one point is the default."""
+        """At most `points` values evenly spaced on the scale, from end to end; one point is the default."""
         return tuple(dict.fromkeys(self._spread(points)))
 
     def check(self, value: Value) -> float:

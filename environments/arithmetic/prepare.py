@@ -1,8 +1,7 @@
 """Makes the questions, and the base model that training starts from: `python prepare.py FOLDER`.
 
-FOLDER/settings.json says how (`Settings`). A question is a sum of one-digit numbers, "3+7+5+2", or several of them,
-"3+7+5,2+4+1", whose totals are to be added. The base is a language model of some 100,000 weights that was shown worked
-answers: each running sum and then the total, "10,15=17"; the total of each sum and then of all, "15,07=22". A share of
+FOLDER/settings.json says how (`Settings`). A question is a sum of one-digit numbers, "3+7+5+2". The base is a language
+model of some 100,000 weights that was shown worked answers: each running sum and then the total, "10,15=17". A share of
 what it saw were lazy guesses, "=21", and now and then a worked sum slipped by one. So it has learned to add, and bad
 habits with it: what reinforcement can bring out.
 
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from making import SPLITS, CannotPrepare, Row, identity, run, settings_of, write
+from making import SPLITS, Row, identity, run, settings_of, write
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -42,9 +41,7 @@ class Settings:
     """The keys of settings.json."""
 
     terms: int = 4
-    """Numbers in a question; a multiple of `sums`."""
-    sums: int = 1
-    """Sums in a question, each of as many numbers, whose totals are added."""
+    """Numbers in a question, two at least."""
     lazy: float = 0.35
     """Share of answers that guess without working it out."""
     slips: float = 0.06
@@ -57,12 +54,12 @@ class Settings:
     seed: int = 0
 
 
-def questions(terms: int, sums: int = 1) -> Iterator[Row]:
+def questions(terms: int) -> Iterator[Row]:
     """Every question of so many one-digit numbers; the same 10,000 of them where there are more."""
     many = 10**terms
     for number in range(many) if many <= MOST else random.Random(0).sample(range(many), MOST):
-        digits, width = f"{number:0{terms}d}", terms // sums
-        text = ",".join("+".join(digits[at : at + width]) for at in range(0, terms, width))
+        digits = f"{number:0{terms}d}"
+        text = "+".join(digits)
         yield {"id": identity(text), "question": text, "answer": str(sum(map(int, digits)))}
 
 
@@ -85,14 +82,10 @@ def demonstration(question: str, draw: random.Random, settings: Settings) -> str
 
     if draw.random() < settings.lazy:
         return f"={draw.randint(0, most):02d}"
-    first, *others = (sum(map(int, text.split("+"))) for text in question.split("," if settings.sums > 1 else "+"))
-    worked, total = [], first
-    if settings.sums > 1:
-        worked = [slipped(total) for total in (first, *others)]
-        worked.append(slipped(sum(worked)))
-    else:
-        for number in others:
-            worked.append(total := slipped(total + number))
+    total, *others = map(int, question.split("+"))
+    worked = []
+    for number in others:
+        worked.append(total := slipped(total + number))
     return ",".join(f"{total:02d}" for total in worked[:-1]) + f"={worked[-1]:02d}"
 
 
@@ -175,12 +168,7 @@ def base(folder: Path, asked: list[str], how: Settings) -> None:
 
 def main(folder: Path) -> None:
     how = settings_of(Settings, folder)
-    if how.sums < 1 or how.terms < 2 * how.sums or how.terms % how.sums:
-        raise CannotPrepare(
-            f"prepare.settings.terms = {how.terms} numbers make no {how.sums} sums of as many each, two or more: set "
-            "terms to a multiple of prepare.settings.sums"
-        )
-    parts = split(questions(how.terms, how.sums))
+    parts = split(questions(how.terms))
     write(folder, parts["train"], {name: parts[name] for name in SPLITS})
     base(folder / "data" / "base", [row["question"] for row in parts["train"]], how)
 

@@ -13,20 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from making import (
-    SPLITS,
-    CannotPrepare,
-    Place,
-    Row,
-    base_model,
-    dataset_rows,
-    distinct,
-    identity,
-    run,
-    settings_of,
-    split,
-    write,
-)
+from making import CannotPrepare, Place, base_model, dataset_rows, distinct, identity, run, settings_of, split, write
 
 ANSWER = re.compile(r"####\s*(-?[0-9][0-9,]*(?:\.[0-9]+)?)\s*$")
 
@@ -48,7 +35,7 @@ class Settings:
     """0: what is left."""
 
 
-def questions(rows: Iterable[dict[str, Any]], part: str) -> Iterator[Row]:
+def questions(rows: Iterable[dict[str, Any]], part: str) -> Iterator[dict[str, str]]:
     """Questions with their answers as plain numbers, from rows of a question and a worked solution."""
     for index, row in enumerate(rows):
         if not (answer := ANSWER.search(row["answer"])):
@@ -64,7 +51,7 @@ def main(folder: Path) -> None:
         list(questions(dataset_rows(place, [f"main/{part}-00000-of-00001.parquet"], f"{part}.jsonl"), part))
         for part in ("test", "train")
     )
-    judge = split(distinct(test), {name: getattr(settings, name) for name in SPLITS})
+    judge = split(distinct(test), vars(settings))
     write(folder, train=distinct(train, without=test), judge=judge, curve=settings.curve)
     base_model(Place("model", "model", settings.model, settings.model_revision), folder / "data" / "base")
 

@@ -7,6 +7,7 @@ HF_HUB_OFFLINE is set, only the machine's own cache of the hub is looked at.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import shutil
 import sys
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-Row = dict[str, str]
+Row = dict[str, Any]
 S = TypeVar("S")
 MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
 """No weights in other formats, which can run code when they are loaded, and no programs."""
@@ -42,15 +43,12 @@ class Place:
     @property
     def folder(self) -> Path | None:
         """The folder of this machine that it is; None where it is on the hub."""
-        if not self.name.startswith(("/", "~", ".")):
-            return None
-        folder = Path(self.name).expanduser()
-        if not folder.is_absolute() or not folder.is_dir():
-            raise CannotPrepare(
-                f"prepare.settings.{self.setting} = {self.name!r} is no folder: give the absolute path of one, or a "
-                "name on the hub"
-            )
-        return folder
+        if self.name.startswith("/") and Path(self.name).is_dir():
+            return Path(self.name)
+        if self.name.startswith(("/", "~", ".")):
+            stated = f"prepare.settings.{self.setting} = {self.name!r}"
+            raise CannotPrepare(f"{stated} is no folder: give the absolute path of one, or a name on the hub")
+        return None
 
     @property
     def remedy(self) -> str:
@@ -70,10 +68,7 @@ def run(name: str, main: Callable[[Path], None]) -> None:
 
 
 def settings_of(cls: type[S], folder: Path) -> S:
-    """FOLDER/settings.json as a dataclass of settings.
-
-    Raises CannotPrepare: a key that it does not have, or a value of another type than the default's.
-    """
+    """FOLDER/settings.json as a dataclass of settings. Raises CannotPrepare: an unknown key, or another type."""
     stated = json.loads((folder / "settings.json").read_text())
     defaults = vars(cls())
     for key, value in stated.items():
@@ -97,11 +92,21 @@ def distinct(rows: Iterable[Row], without: Iterable[Row] = ()) -> list[Row]:
     return [found[key] for key in sorted(found)]
 
 
-def split(rows: Sequence[Row], sizes: Mapping[str, int]) -> dict[str, list[Row]]:
-    """Distinct rows in the order of their identities, cut into the judge's three sets; a size of 0 takes the rest.
+def first(rows: Iterable[Row], many: int) -> list[Row]:
+    """The first rows of different identities, in their order. Raises CannotPrepare: there are fewer."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        found.setdefault(row["id"], row)
+        if len(found) == many:
+            return list(found.values())
+    raise CannotPrepare(
+        f"{len(found)} different questions were found, and {many} are wanted: set prepare.settings.train, .search, "
+        ".confirm or .report lower, or ask harder ones"
+    )
 
-    Raises CannotPrepare: there are too few, or nothing is left for a set.
-    """
+
+def split(rows: Sequence[Row], sizes: Mapping[str, Any]) -> dict[str, list[Row]]:
+    """Distinct rows, cut into the judge's three sets; a size of 0 takes the rest. Raises CannotPrepare: too few."""
     parts, at = {}, 0
     for name in SPLITS:
         parts[name] = list(rows[at : at + sizes[name]] if sizes[name] else rows[at:])
@@ -128,12 +133,7 @@ def write(folder: Path, train: Sequence[Row], judge: Mapping[str, Sequence[Row]]
 
 
 def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[str, Any]]:
-    """The rows of some Parquet files of a dataset, one after the other.
-
-    Args:
-        files: Their paths in the dataset.
-        plain: The JSONL file that a folder may hold in their stead.
-    """
+    """The rows of Parquet files of a dataset, or of the JSONL file `plain` that a folder may hold in their stead."""
     own = place.folder
     if own and (own / plain).is_file():
         return [json.loads(line) for line in (own / plain).read_text().split("\n") if line.strip()]
@@ -146,10 +146,7 @@ def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[st
 
 
 def base_model(place: Place, folder: Path) -> None:
-    """Put the files of a model into `folder`: configuration, safetensors, tokenizer.
-
-    Raises CannotPrepare: it cannot be had, or is not what can be trained and asked.
-    """
+    """Put a model's files into `folder`. Raises CannotPrepare: it cannot be had, or neither trained nor asked."""
     source = place.folder or _fetched(place, MODEL_FILES)
     if lack := model_lacks(source):
         raise CannotPrepare(f"model {place.name!r} cannot be the base: {lack}: {place.remedy}")
@@ -183,12 +180,10 @@ def _first_missing(folder: Path, files: Iterable[str]) -> str | None:
 def _fetched(place: Place, files: Sequence[str]) -> Path:
     """Its folder in the machine's cache of the hub, into which what is missing is downloaded."""
     try:
-        from huggingface_hub import snapshot_download
-
-        folder = snapshot_download(
-            place.name, repo_type=place.kind, revision=place.revision, allow_patterns=list(files)
+        hub, listed = importlib.import_module("huggingface_hub"), list(files)
+        return Path(
+            hub.snapshot_download(place.name, repo_type=place.kind, revision=place.revision, allow_patterns=listed)
         )
-        return Path(folder)
     except Exception as failed:  # whatever the hub and the network raise
         said = (str(failed).strip().splitlines() or [""])[0][:300]
         what = f"{place.kind} {place.name!r} at revision {place.revision} could not be fetched"

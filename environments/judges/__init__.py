@@ -1,10 +1,8 @@
-"""Judges: the frozen measure of an environment, and the only source of a score. One file each.
+"""Judges: the frozen measure of an environment, and the only source of a score.
 
-A judge never starts a program. It names the command (`command`), and `tasks.evaluate` hands it the started
-*candidate*, which it can only talk to. Its settings are its fields, read from the section of environment.toml with
-its name, so `[control]` holds the fields of `judges/control.py`.
-
-To add one: a file in this folder with one public subclass of `Judge`; the file's name is its name.
+A judge never starts a program. It names the command, and `tasks.evaluate` hands it the started *candidate*, which it
+can only talk to. Each is a file in this folder with one public subclass of `Judge`, whose fields are its settings: the
+section of environment.toml with the file's name.
 """
 
 from __future__ import annotations
@@ -39,7 +37,6 @@ class Exam:
     """One judgement: its purpose and its draws."""
 
     seed: int
-    """Seed of its units."""
     higher_is_better: bool = True
     use: Use = "search"
     prepared: Path | None = None
@@ -53,7 +50,7 @@ class Exam:
     cores: int = 1
     """Cores on which the judge may work. A score does not depend on it."""
     check: Callable[[], None] = field(default=lambda: None)
-    """Raises where the judgement is to end, for a judge that waits for something else than the candidate."""
+    """Raises where the judgement is to end, for a judge that waits for something else."""
 
 
 class Misbehaved(Exception):
@@ -115,8 +112,9 @@ class Judge(BaseModel, ABC):
         return "fresh"
 
     def most_blocks(self, prepared: Path, use: Use) -> int | None:
-        """Into how many blocks a prepared pool can be shared out, at least a unit of each source to each; None if only
-        the number of its units tells. Raises ValueError for a pool that cannot be read.
+        """Into how many blocks a prepared pool can be shared out; None if only the number of its units tells.
+
+        Raises ValueError: it cannot be read.
         """
         return None
 
@@ -126,20 +124,14 @@ class Judge(BaseModel, ABC):
 
     @abstractmethod
     def check(self, folder: Path) -> None:
-        """Refuse a problem that cannot be judged, before anything expensive starts.
-
-        Args:
-            folder: The environment's.
-
-        Raises ValueError: with fact, value and remedy.
-        """
+        """Raise ValueError for a problem that cannot be judged, before anything starts. `folder`: the environment's."""
 
     def measures(self) -> tuple[str, ...] | None:
         """Metrics that it can measure besides the score; None if only a result tells."""
         return None
 
     def problem(self) -> dict[str, object]:
-        """What the training program may know of the problem: `problem` in its config.json. Never a seed."""
+        """What the training program may know of the problem: `problem` in its config.json."""
         return {}
 
     @abstractmethod

@@ -17,20 +17,13 @@ _READY = '{"ready": true}'
 
 
 class Conversation:
-    """The connection to the program, with a deadline per answer, one for all that is waited, and one in total.
-
-    Begin it when the program was just started: the time until it is ready counts from there.
-    """
+    """The connection to a program that has just started, with a deadline per answer, for all waiting, and in total."""
 
     def __init__(
         self, candidate: Candidate, answer_seconds: float, total_seconds: float, need: Wait | None = None
     ) -> None:
-        self._candidate = candidate
-        self._answer_seconds = answer_seconds
-        self._total_seconds = total_seconds
-        self._need = need
-        self._asked = 0
-        self._waits_since = time.monotonic()
+        self._candidate, self._answer_seconds, self._total_seconds = candidate, answer_seconds, total_seconds
+        self._need, self._asked, self._waits_since = need, 0, time.monotonic()
         self._ends = self._waits_since + total_seconds
         self._ready = self._answering = 0.0
 
@@ -54,14 +47,11 @@ class Conversation:
         return Wait(round(self._ready, 3), round(self._answering, 6), self._asked)
 
     def expect_silence(self) -> None:
-        """Make sure that nothing follows the last answer: more would mean that answers and frames are out of step.
-
-        How the program exits afterwards does not matter; a library that fails at exit costs no score.
-        """
+        """Make sure that nothing follows the last answer: more would mean that answers and frames are out of step."""
         try:
             self._candidate.receive(1, _SILENCE_SECONDS)
         except Misbehaved:
-            return  # nothing came, or the program has ended: silence either way
+            return  # nothing came, or the program has ended, in whatever way
         raise Misbehaved(
             f"step {self._asked}: wrote more than its answers. Either its frames are too long, "
             "or something prints to standard output"

@@ -35,7 +35,7 @@ from typing import Any
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".npz", ".npy", ".h5", ".msgpack")
 """Endings of files that may hold pickled weights, or weights other than the judged ones."""
-IGNORED = "training_args.bin"  # left by transformers' own trainer beside every model; never read here
+IGNORED = "training_args.bin"  # left by transformers' own trainer beside every model
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 QUIET = {
     "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -47,12 +47,11 @@ QUIET = {
 
 Reply = dict[str, Any]
 Complete = Callable[["Request"], Iterator[Reply]]
-"""Completes the prompts of one request: a reply for each of them."""
-Backend = Callable[[str, str, "How"], Complete]
+"""Completes the prompts of one request: a reply for each."""
 
 
 class CannotGenerate(Exception):
-    """The generator cannot continue; the message is the reason."""
+    """The message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -97,21 +96,16 @@ def main() -> int:
         try:
             complete = BACKENDS[backend](model, device, How(**json.loads(sys.stdin.readline())))
             say({"ready": True})
-            for request in iter(_heard, None):
-                for reply in complete(request):
+            for message in map(json.loads, iter(sys.stdin.readline, "")):
+                if "end" in message:
+                    break
+                for reply in complete(Request(**message)):
                     say(reply)
             say({"finished": True})
         except CannotGenerate as why:
             say({"failed": str(why)})
             return 1
     return 0
-
-
-def _heard() -> Request | None:
-    """The next request; None at the end."""
-    line = sys.stdin.readline()
-    told = json.loads(line) if line else {"end": True}
-    return None if "end" in told else Request(**told)
 
 
 def check_model(folder: Path, words: Path) -> None:
@@ -167,9 +161,7 @@ def by_transformers(model: str, device: str, how: How) -> Complete:
 
 
 def _loaded(folder: Path, words: Path, dtype: Any) -> tuple[Any, Any]:
-    import transformers
-
-    library: Any = transformers  # its types are incomplete
+    library: Any = __import__("transformers")  # its types are incomplete
     alone = {"local_files_only": True, "trust_remote_code": False}
     try:
         tokenizer = library.AutoTokenizer.from_pretrained(words, **alone)
@@ -236,7 +228,7 @@ def by_vllm(model: str, device: str, how: How) -> Complete:
     os.environ |= QUIET | cards()
     try:
         vllm: Any = __import__("vllm")
-        # Or what a request leaves out is taken from the model's generation_config.json.
+        # generation_config: or what a request leaves out is the model's own.
         fixed = {"load_format": "safetensors", "generation_config": "vllm", "trust_remote_code": False}
         engine = vllm.LLM(model=model, tokenizer=words, **(how.vllm_args | fixed))
     except Exception as wrong:  # whatever vLLM, torch or the driver raises
@@ -266,10 +258,7 @@ def by_vllm(model: str, device: str, how: How) -> Complete:
 
 
 def cards() -> dict[str, str]:
-    """The usable GPUs by number, as environment variables: several versions of vLLM fail at a UUID.
-
-    A GPU that nvidia-smi does not list, such as a part of one, is passed unchanged.
-    """
+    """The usable GPUs by number, as environment variables: several versions of vLLM fail at a UUID."""
     words = [word.strip() for word in os.environ.get(VISIBLE, "").split(",")]
     if not any(words) or all(word.isdigit() for word in words):
         return {}
@@ -279,7 +268,7 @@ def cards() -> dict[str, str]:
     except (OSError, subprocess.SubprocessError) as fault:
         raise CannotGenerate(f"did not start: nvidia-smi tells no number of GPU {', '.join(words)}: {fault}") from fault
     numbers = {uuid: number for number, uuid in re.findall(r"^(\d+), *(\S+)", listed, re.MULTILINE)}
-    # The order in which nvidia-smi counts.
+    # A part of a GPU is not listed, and PCI_BUS_ID is the order in which nvidia-smi counts.
     return {VISIBLE: ",".join(numbers.get(word, word) for word in words), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
@@ -317,18 +306,15 @@ def by_endpoint(model: str, device: str, how: How) -> Complete:
             return {"index": index, "error": words.replace(how.key or "\0", "[key]")}
 
     def complete(request: Request) -> Iterator[Reply]:
-        pool = ThreadPoolExecutor(how.concurrency)
-        try:
+        with ThreadPoolExecutor(how.concurrency) as pool:
             under_way = [pool.submit(safely, request, index) for index in range(len(request.prompts))]
             for done in as_completed(under_way):
                 yield done.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
 
     return complete
 
 
-BACKENDS: dict[str, Backend] = {"transformers": by_transformers, "vllm": by_vllm, "openai": by_endpoint}
+BACKENDS = {"transformers": by_transformers, "vllm": by_vllm, "openai": by_endpoint}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -27,14 +27,12 @@ class Leaf:
     """One plain space inside an observation or action space."""
 
     path: str
-    """Keys and indices joined by "/"; empty when the whole space is this leaf."""
+    """Its subscripts in a sample, `keys`, joined by "/"; empty when the whole space is this leaf."""
     keys: tuple[Hashable, ...]
-    """The same as subscripts into a sample."""
     dtype: np.dtype[Any]
-    """On the wire: little-endian."""
+    """On the wire: little-endian. In the environment it is `native`."""
     shape: tuple[int, ...]
     native: np.dtype[Any]
-    """In the environment."""
     low: Column
     high: Column
     """Bounds, both inclusive, broadcastable to `shape`."""
@@ -76,7 +74,6 @@ def leaves(space: object, role: str, keys: tuple[Hashable, ...] = ()) -> list[Le
 
 
 def frame_bytes(leaves: Sequence[Leaf], lanes: int) -> int:
-    """Size of the columns of all lanes, in bytes."""
     return sum(lanes * int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
 
 
@@ -90,7 +87,7 @@ def columns(leaves: Sequence[Leaf], lanes: int, frame: bytes) -> list[Column]:
 
 
 def pick(leaf: Leaf, sample: Sample) -> Sample:
-    """The leaf's part of one sample."""
+    """A sample's part of this leaf."""
     for key in leaf.keys:
         sample = sample[key]
     return sample
@@ -109,11 +106,9 @@ def fault(leaf: Leaf, column: Column, active: NDArray[np.bool_]) -> tuple[int, s
         return None
     lane = int(lanes.argmax())
     value, low, high = (
-        np.extract(wrong[lane], np.broadcast_to(each, leaf.shape))[0] for each in (column[lane], leaf.low, leaf.high)
+        np.broadcast_to(each, leaf.shape)[wrong[lane]].flat[0] for each in (column[lane], leaf.low, leaf.high)
     )
-    if leaf.choice:
-        return lane, f"{value}, which is outside {low}..{high},"
-    return lane, "NaN" if np.isnan(value) else f"{value}"
+    return lane, f"{value}, which is outside {low}..{high}," if leaf.choice else str(value)
 
 
 def accept(leaf: Leaf, column: Column) -> Column:

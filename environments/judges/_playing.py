@@ -1,20 +1,25 @@
-"""What runs in the process of the environments: they are made, reset and stepped there, by the functions at the end.
+"""Lanes: the environments of one judgement by the control judge, in processes of their own.
 
-`PlayedLanes` is the engine's view of them in that process; `_lanes.py` is the other end.
+There is one for each core that the slot grants, since an environment's code is somebody's. `PlayedLanes` and the
+functions after it work there, `Lanes` is the judge's end. Every lane has its own environment and seed, so its episode
+is the same wherever it is stepped, as long as environments share no state of their module.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from environments.judges import Misbehaved
-from environments.judges._leaves import Column, Leaf, Sample, leaves, pick, samples
+from environments.judges._leaves import Column, Leaf, Sample, accept, columns, fault, frame_bytes, leaves, pick, samples
+from environments.judges._process import ForeignProcess
 from environments.score import LARGEST
 
 if TYPE_CHECKING:
@@ -90,10 +95,12 @@ class PlayedLanes:
             try:
                 after, reward, terminated, truncated, _ = self.envs[lane].step(actions[lane])
                 gain = float(reward.item() if isinstance(reward, np.ndarray) else reward)
-                if terminated or truncated:
-                    self._hide(lane)
-                else:
+                self.active[lane] = not (terminated or truncated)
+                if self.active[lane]:
                     self._show(lane, after)
+                else:
+                    for column in self._shown:
+                        column[lane] = 0
             except (Exception, SystemExit) as error:
                 raise _failed(where, error) from error
             if not abs(gain) <= LARGEST:  # comparisons with NaN are false
@@ -103,11 +110,6 @@ class PlayedLanes:
     def _show(self, lane: int, observation: Sample) -> None:
         for leaf, column in zip(self.seen, self._shown, strict=True):
             column[lane] = pick(leaf, observation)
-
-    def _hide(self, lane: int) -> None:
-        self.active[lane] = False
-        for column in self._shown:
-            column[lane] = 0
 
 
 def _failed(where: str, error: BaseException) -> Misbehaved:
@@ -121,13 +123,12 @@ def examine(sources: Mapping[str, EnvSource]) -> Spaces:
     """
     examined = {name: _examined(source) for name, source in sources.items()}
     first = next(iter(examined))
-    for name in examined:
-        for role, one, other in zip(("observation", "action"), examined[first], examined[name], strict=True):
-            if one != other:
-                raise ValueError(
-                    f"sources {first!r} and {name!r} have different {role} spaces, {one} and {other}: one policy must "
-                    "be able to play both, so correct their kwargs"
-                )
+    for name, spaces in examined.items():
+        if spaces != examined[first]:
+            raise ValueError(
+                f"sources {first!r} and {name!r} have different spaces, {examined[first]} and {spaces}: one policy "
+                "must be able to play both, so correct their kwargs"
+            )
     observation, action = examined[first]
     return leaves(observation, "observation"), leaves(action, "action")
 
@@ -172,3 +173,88 @@ def step(actions: Sequence[Column]) -> list[Column]:
 
 def returns() -> list[float]:
     return played.returns
+
+
+class Lanes:
+    """The running environments, the frame that shows them to the program, and their returns so far."""
+
+    def __init__(self, processes: Sequence[ForeignProcess], sources: Sequence[EnvSource]) -> None:
+        """Makes an environment from each source, in at least as many lanes as there are processes."""
+        self._processes, self._lanes = processes, len(sources)
+        shares = np.array_split(range(self._lanes), len(processes))
+        self._parts = [slice(int(share[0]), int(share[-1]) + 1) for share in shares]
+        for process, part in zip(processes, self._parts, strict=True):
+            process.ask(begin, sources[part], part.start)
+        try:
+            spaces = [process.answer() for process in processes]
+        except ValueError as wrong:  # it could be made when the campaign began
+            raise Misbehaved(str(wrong)) from wrong
+        self._seen, self._answered = spaces[0]
+        self.answer_bytes = frame_bytes(self._answered, self._lanes)
+        """Size of an answer for all lanes."""
+        self._step = 0
+        self._frame: list[Column] = []
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        """Whether each lane's episode goes on; shape (lanes,)."""
+        return self._frame[0]
+
+    @property
+    def returns(self) -> list[float]:
+        """Of every lane."""
+        for process in self._processes:
+            process.ask(returns)
+        return [each for process in self._processes for each in process.answer()]
+
+    def describe(self) -> dict[str, object]:
+        """What the program needs to read and write frames."""
+        return {
+            "lanes": self._lanes,
+            "observation": [leaf.describe() for leaf in self._seen],
+            "action": [leaf.describe() for leaf in self._answered],
+        }
+
+    def frame(self) -> bytes:
+        """The masks `active` and `episode_start`, and the observations, leaf by leaf."""
+        return b"".join(column.tobytes() for column in self._frame)
+
+    def reset(self, seeds: Mapping[int, int]) -> None:
+        """Begin an episode in each of these lanes, with its seed."""
+        for process in self._processes:
+            process.ask(reset, seeds)
+        self._gather()
+
+    def step(self, answer: bytes) -> None:
+        """Take one answer for all lanes, and step the active ones. Raises Misbehaved: it is invalid."""
+        self._step += 1
+        actions = columns(self._answered, self._lanes, answer)
+        for at, leaf in enumerate(self._answered):
+            if wrong := fault(leaf, actions[at], self.active):
+                which = f"action '{leaf.path}'" if leaf.path else "the action"
+                raise Misbehaved(f"answered {wrong[1]} for {which} in lane {wrong[0]} at step {self._step}")
+            actions[at] = accept(leaf, actions[at])
+        for process, part in zip(self._processes, self._parts, strict=True):
+            process.ask(step, [column[part] for column in actions])
+        self._gather()
+
+    def _gather(self) -> None:
+        """Take in the frames of all processes."""
+        frames = [process.answer() for process in self._processes]
+        self._frame = [np.concatenate(parts) for parts in zip(*frames, strict=True)]
+
+
+@contextmanager
+def opened(
+    sources: Sequence[EnvSource], cores: int, folder: Path | None, seconds: float, check: Callable[[], None]
+) -> Iterator[Lanes]:
+    """A lane for each source while the block runs, stepped by as many processes as there are cores.
+
+    Args:
+        folder: The environment's, of whose modules its code may be.
+        seconds: How long they may take over one step.
+        check: Raises where the judgement is to end.
+    """
+    with ExitStack() as stack:
+        shares = range(min(cores, len(sources)))
+        yield Lanes([stack.enter_context(ForeignProcess(folder, seconds, check)) for _ in shares], sources)

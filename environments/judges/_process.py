@@ -1,7 +1,7 @@
 """A process of its own for foreign code, an environment's or a taskset's, in which our functions are called.
 
-What that code prints, a `sys.exit`, a handler of signals or a crash of the interpreter harms neither the engine nor its
-output. It is no sandbox: whoever runs an environment with code of its own was asked about that.
+What that code prints, a `sys.exit`, a handler of signals or a crash harms neither the engine nor its output. It is no
+sandbox: whoever runs an environment with code of its own was asked about that.
 """
 
 from __future__ import annotations
@@ -40,21 +40,12 @@ class ForeignProcess:
     """One such process; it ends with the block, and with the process that started it."""
 
     def __init__(
-        self,
-        folder: Path | None,
-        seconds: float,
-        check: Callable[[], None] = lambda: None,
-        name: str = "the environment",
+        self, folder: Path | None, seconds: float, check: Callable[[], None] = lambda: None, name: str = "environment"
     ) -> None:
+        """It finds what is found here, and the modules of `folder`; each answer may take so many seconds. `check`
+        raises where nobody waits for an answer any more; `name` is what runs there, for messages.
         """
-        Args:
-            folder: The environment's, whose modules it finds besides all that are found here; None without one.
-            seconds: How long it may take over one answer.
-            check: Raises where nobody waits for an answer any more.
-            name: What runs there, for messages.
-        """
-        self.check = check
-        self._seconds, self._name = seconds, name
+        self._seconds, self._check, self._name = seconds, check, f"the {name}"
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         paths = [path for path in [*sys.path, str(folder or "")] if path]
         ours, theirs = socket.socketpair()
@@ -66,10 +57,6 @@ class ForeignProcess:
             )  # fmt: skip
         self._talk = Connection(ours.detach())
 
-    @property
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
-
     def __enter__(self) -> ForeignProcess:
         return self
 
@@ -79,7 +66,7 @@ class ForeignProcess:
         self._printed.close()
 
     def call(self, function: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:
-        """What a function of a module says there; raises ValueError or Misbehaved as it does, or ProcessLost."""
+        """What a function of a module returns there; raises ValueError or Misbehaved as it does, or ProcessLost."""
         self.ask(function, *values, **named)
         return self.answer()  # type: ignore[no-any-return]
 
@@ -91,12 +78,12 @@ class ForeignProcess:
             raise self._lost() from None
 
     def answer(self, seconds: float | None = None) -> Any:
-        """What was asked for first and not yet answered. `seconds`: in place of the usual time."""
+        """What was asked for first and is not yet answered. `seconds`: in place of the usual time."""
         most = self._seconds if seconds is None else seconds
         deadline = time.monotonic() + most
         try:
             while not self._talk.poll(min(POLL_SECONDS, most)):
-                self.check()
+                self._check()
                 if self._process.poll() is not None and not self._talk.poll():  # what it has forked holds the other end
                     raise self._lost()
                 if time.monotonic() > deadline:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from environments.judges import Candidate, Misbehaved
 
@@ -16,6 +17,7 @@ TOKEN_BYTES = 256
 END_SECONDS = 30.0
 """How long a server may take to end."""
 LONGEST_REASON = 500
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,10 @@ class Talk:
         self._where = "before it was ready"
 
     def start(self, how: Mapping[str, Any]) -> None:
-        """Send the settings, with which it begins to load the model."""
+        """Send the settings: it begins to load the model."""
         self._send(how)
 
     def wait_until_ready(self, seconds: float) -> None:
-        """Wait until the model is loaded."""
         if self._receive(LINE_BYTES, seconds).get("ready") is not True:
             raise Misbehaved("the generator did not say that it is ready")
 
@@ -67,42 +68,38 @@ class Talk:
         return [made[index] for index in range(len(prompts))]
 
     def end(self) -> None:
-        """Have the generator end, and what it has started."""
         self._ends = max(self._ends, time.monotonic() + END_SECONDS)
         self._where = "at its end"
         self._send({"end": True})
         self._receive(LINE_BYTES, END_SECONDS)
 
-    def _send(self, told: Mapping[str, Any]) -> None:
-        try:
-            self._candidate.send(json.dumps(told).encode() + b"\n", self._at_most(self._answer_seconds))
-        except Misbehaved as wrong:
-            raise Misbehaved(f"{self._where}: {wrong}") from wrong
+    def _send(self, message: Mapping[str, Any]) -> None:
+        line = json.dumps(message).encode() + b"\n"
+        self._in_time(partial(self._candidate.send, line), self._answer_seconds)
 
     def _receive(self, limit: int, seconds: float) -> dict[str, Any]:
+        line = self._in_time(partial(self._candidate.receive_line, limit), seconds)
         try:
-            line = self._candidate.receive_line(limit, self._at_most(seconds))
             answer = json.loads(line)
-        except Misbehaved as wrong:
-            raise Misbehaved(f"{self._where}: {wrong}") from wrong
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            said = _plain(line.decode(errors="replace"))
-            raise Misbehaved(f"{self._where}: the generator answered no object: {said}")
+            text = _plain(line.decode(errors="replace"))
+            raise Misbehaved(f"{self._where}: the generator answered no object: {text}")
         if "failed" in answer:
             raise Misbehaved(_plain(str(answer["failed"])))
         return answer
 
-    def _at_most(self, seconds: float) -> float:
-        left = self._ends - time.monotonic()
-        if left <= 0:
-            raise Misbehaved("out of time")
-        return min(seconds, left)
+    def _in_time(self, does: Callable[[float], T], seconds: float) -> T:
+        try:
+            if (left := self._ends - time.monotonic()) <= 0:
+                raise Misbehaved("out of time")
+            return does(min(seconds, left))
+        except Misbehaved as wrong:
+            raise Misbehaved(f"{self._where}: {wrong}") from wrong
 
 
 def _completed(answer: dict[str, Any]) -> Completed:
-    """The completions in an answer."""
     if "error" in answer:
         return Completed(error=_plain(str(answer["error"])) or "no reason")
     # Half characters become question marks: no file and no library takes them.

@@ -1,18 +1,13 @@
 """The taskset of a text judge, in a process of its own that asks its questions and scores answers.
 
 It is a module with a function `reward(question, completion, answer)`, and one `prompt(question)` if it likes, or with a
-verifiers taskset. Further keys of a question's line are given to `reward` by name.
-
-It is trusted as the judge is. A verifiers taskset needs no harness, no runtime and no network: a completion is scored
-by `Task.score`, on a trace of two turns that is built here. A reward that never ends, or ends its process, gives no
-score.
+verifiers taskset, whose `Task.score` gets a trace of two turns: no harness, no runtime, no network. It is trusted as
+the judge is. A reward that never ends, or ends its process, gives no score.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import contextlib
 import importlib
 import importlib.util
 import json
@@ -56,33 +51,24 @@ class Taskset:
         self, file: Path, pool: Path, ids: Sequence[str], seconds: float, ends: float,
         check: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """Args:
-        file: The module.
-        pool: The file of questions, given to a verifiers taskset as `path` of its config.
-        ids: The ids of the questions in that file, in order.
-        seconds: Time limit of one reward.
-        ends: The total deadline, on the monotonic clock.
-        check: Called while it waits; raises where it is to end.
+        """`file`: the module; `pool`: its questions, with these `ids` in order; `seconds`: of one reward; `ends`: the
+        total deadline, on the monotonic clock; `check`: raises where the judgement is to end.
         """
         self._ids, self._seconds, self._ends = ids, seconds, ends
         self._earned: dict[tuple[int, str], float] = {}
-        self._process = _process()
-        self._process.check = check
+        self._process = ForeignProcess(None, LOAD_SECONDS, check, "taskset")
         self._process.ask(_load, file, pool, list(ids))
 
     def __enter__(self) -> Taskset:
         return self
 
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if error is None and self._process.is_alive:
-            _idle.append(self._process)
-        else:
-            self._process.__exit__()
+    def __exit__(self, *_: object) -> None:
+        self._process.__exit__()
 
     def prompts(self, places: Sequence[int]) -> list[Prompt]:
         """The prompts of the questions in those lines. Call it first, and once: it waits until the taskset is loaded.
 
-        Raises ValueError: the file has no taskset of these questions, or one of them is not made of text.
+        Raises ValueError: the file has no taskset of these questions, or one is not asked in text.
         """
         self._process.answer()
         return self._process.call(_prompts, list(places))
@@ -114,23 +100,6 @@ class Taskset:
         return reward
 
 
-_idle: list[ForeignProcess] = []
-"""Processes of judgements that are over, for the next ones: verifiers takes seconds to import."""
-
-
-@atexit.register
-def end_idle() -> None:
-    while _idle:
-        _idle.pop().__exit__()
-
-
-def _process() -> ForeignProcess:
-    with contextlib.suppress(IndexError):
-        if (process := _idle.pop()).is_alive:
-            return process
-    return ForeignProcess(None, LOAD_SECONDS, name="the taskset")
-
-
 # In its process
 
 _tasks: list[Task]
@@ -138,10 +107,7 @@ _runner: asyncio.Runner
 
 
 def _load(file: Path, pool: Path, ids: Sequence[str]) -> None:
-    """Make the tasks of a pool.
-
-    Raises ValueError: the file is no such module, or makes other tasks of the pool.
-    """
+    """Make the tasks of a pool. Raises ValueError: the file is no such module, or makes other tasks of the pool."""
     global _tasks, _runner
     try:
         _tasks, _runner = list(_made(file, pool)), asyncio.Runner()
@@ -149,10 +115,8 @@ def _load(file: Path, pool: Path, ids: Sequence[str]) -> None:
         raise ValueError(f"{file.name} cannot be used ({type(wrong).__name__}: {wrong})") from wrong
     own = [None if isinstance(task, Declared) else task.data.id for task in _tasks]
     if len(own) != len(ids) or any(name not in (None, given) for name, given in zip(own, ids, strict=True)):
-        raise ValueError(
-            f"{file.name} makes {len(own)} tasks of the {len(ids)} questions in {pool.name}, or in another order: it "
-            "must make one of each line"
-        )
+        made = f"{file.name} makes {len(own)} tasks of the {len(ids)} questions in {pool.name}, or in another order"
+        raise ValueError(f"{made}: it must make one of each line")
 
 
 def _made(file: Path, pool: Path) -> Iterable[Task]:
@@ -212,7 +176,6 @@ def _reward(place: int, completion: str) -> float | None:
 
 
 def _trace(task: Task, prompt: Prompt, completion: str) -> Any:
-    """The trace of a rollout with one answer: the prompt and the model's message."""
     vf = importlib.import_module("verifiers.v1")
     roles = {"system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage}
     nodes = [

@@ -1,10 +1,8 @@
 """The command judge: the result file of a frozen evaluation command is the score.
 
-The command runs in the frozen copy of the environment, reads the training's output in `{out}`, and writes one JSON
-object to `{result}`: `{"score": 0.71}`, or `{"units": [1, 0, 1, 1]}` with one number per question or episode, which
-also gives a standard error, or `{"sources": {"gsm": [1, 0], "svamp": [1, 1, 1]}}` with units from several sources,
-whose means are averaged. `"also": {"tokens": 312.5}` may name metrics to be shown beside the score and guarded. Other
-keys are ignored, and so is what it prints.
+The file holds `{"score": 0.71}`, or `{"units": [1, 0, 1, 1]}` with one number per question or episode, which also gives
+a standard error, or `{"sources": {"gsm": [1, 0], "svamp": [1, 1, 1]}}`, whose means are averaged. `"also": {"tokens":
+312.5}` may name metrics to be shown beside the score and guarded.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from environments import plugins, safe_open
 from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved
@@ -35,7 +33,7 @@ Numbers = Annotated[list[Number], Field(min_length=1)]
 
 
 class Result(BaseModel):
-    """A result file; other keys are ignored."""
+    """A result file; other keys are ignored, and so is what the command prints."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -70,9 +68,7 @@ class Command(Judge):
         description="Command line of the evaluation. {out}: what training left; {result}: the JSON file to "
         "write; {seed}: the seed of its draws; {block}: its share of a finite pool, 2/5 or 1/1."
     )
-    total_seconds: float = Field(
-        default=600, gt=0, allow_inf_nan=False, description="How long the evaluation may take."
-    )
+    total_seconds: FiniteFloat = Field(default=600, gt=0, description="How long the evaluation may take.")
     weights: dict[Annotated[str, Field(pattern=METRIC)], Annotated[float, Field(gt=0, le=1e6)]] = Field(
         default={}, description="How much the mean of each source counts, by its name; absent: all alike."
     )
@@ -104,7 +100,6 @@ class Command(Judge):
             )
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
-        """The mean of the units or sources that the command wrote; its command line holds the seed."""
         status = candidate.wait(self.total_seconds)
         if status != 0:
             raise Misbehaved(f"the evaluation command exited with status {status}")
@@ -123,10 +118,7 @@ class Command(Judge):
 
 
 def _read(path: Path) -> Result:
-    """The result in a file, which may be anything.
-
-    Raises Misbehaved: it is missing, too large, not a regular file, or no result.
-    """
+    """The result in a file, which may be anything. Raises Misbehaved: it is none."""
     try:
         with safe_open.open_file(path) as file:
             text = file.read(RESULT_BYTES + 1)

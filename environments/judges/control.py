@@ -1,19 +1,12 @@
 """The control judge: it steps the gymnasium environments itself; the program only answers with actions.
 
-`python train.py act` gets one JSON line (lanes, observation and action leaves, for each lane whether to be
-`deterministic`, the policy's own seed) and answers `{"ready": true}`. Then it answers frames: masks `active` and
-`episode_start` (one byte per lane each) and the observation leaves come in, the action leaves go out, as raw
-little-endian arrays without length prefixes. Each lane plays exactly one episode. At the end its standard input is
-closed.
+The program is started as `python train.py act`; docs/environments.md has the protocol. It is waited for by what the
+baseline needs (tasks/control.py), so that it cannot train here for long. In a Box a value outside the bounds is
+clipped, as training code does for a Gaussian policy. Messages count steps from 1 and lanes from 0.
 
 The score is made in one mode, deterministic or sampling, as the environment says. Afterwards a few episodes are
 played in the other mode, for information: a policy may do well with its noise and fail without it, or the reverse. An
 error there costs no score, unless a guard needs its metric.
-
-The program is waited for by what the baseline needs (tasks/control.py), so that it cannot train here for long.
-
-An answer must be finite and lie in its space; in a Box a value outside the bounds is clipped, as training code does
-for a Gaussian policy. Answers for inactive lanes are ignored. Messages count steps from 1 and lanes from 0.
 """
 
 from __future__ import annotations
@@ -25,12 +18,11 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from environments.judges import Candidate, Exam, Judge, Misbehaved
 from environments.judges._conversation import Conversation
-from environments.judges._lanes import Lanes, opened
-from environments.judges._playing import EnvSource, Spaces, examine
+from environments.judges._playing import EnvSource, Lanes, Spaces, examine, opened
 from environments.judges._process import ForeignProcess
 from environments.score import METRIC, Score, source_metric
 
@@ -45,9 +37,7 @@ class Source(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kwargs: dict[str, object] = Field(default={}, description="Keyword arguments, laid over those of the judge.")
-    weight: float = Field(
-        default=1, gt=0, le=1e6, allow_inf_nan=False, description="How much its mean counts, beside the others'."
-    )
+    weight: FiniteFloat = Field(default=1, gt=0, le=1e6, description="How much its mean counts, beside the others'.")
 
 
 class Control(Judge):
@@ -77,15 +67,9 @@ class Control(Judge):
     deterministic: bool = Field(
         default=True, description="Whether the policy shall answer its mode; otherwise it samples."
     )
-    start_seconds: float = Field(
-        default=60, gt=0, allow_inf_nan=False, description="How long the program may take until it is ready."
-    )
-    answer_seconds: float = Field(
-        default=10, gt=0, allow_inf_nan=False, description="How long it may take over one frame."
-    )
-    total_seconds: float = Field(
-        default=600, gt=0, allow_inf_nan=False, description="How long the whole evaluation may take."
-    )
+    start_seconds: FiniteFloat = Field(default=60, gt=0, description="How long the program may take until it is ready.")
+    answer_seconds: FiniteFloat = Field(default=10, gt=0, description="How long it may take over one frame.")
+    total_seconds: FiniteFloat = Field(default=600, gt=0, description="How long the whole evaluation may take.")
 
     def command(self) -> str:
         return "python train.py act"
@@ -96,15 +80,9 @@ class Control(Judge):
 
     @model_validator(mode="after")
     def _episodes_are_split_evenly(self) -> Control:
-        parts = len(self.sources) or 1
-        for key, episodes, least in (("episodes", self.episodes, parts), ("other_episodes", self.other_episodes, 0)):
-            below = episodes - episodes % parts
-            if below != episodes:
-                near = [str(some) for some in (below, below + parts) if least <= some <= MOST_EPISODES]
-                raise ValueError(
-                    f"{key} must be a multiple of {parts}, the number of sources, got {episodes}: "
-                    f"set {' or '.join(near)}"
-                )
+        for key, episodes in (("episodes", self.episodes), ("other_episodes", self.other_episodes)):
+            if episodes % (parts := len(self.sources) or 1):
+                raise ValueError(f"{key} must be a multiple of {parts}, the number of sources, got {episodes}")
         return self
 
     def check(self, folder: Path) -> None:
@@ -116,20 +94,13 @@ class Control(Judge):
             return process.call(examine, dict(zip(self.sources or [""], self.env_sources, strict=True)))
 
     def problem(self) -> dict[str, object]:
-        """What a trainer needs to make the same environment; each source with all of its keyword arguments."""
-        problem: dict[str, object] = {"id": self.id, "kwargs": self.kwargs, "max_episode_steps": self.max_episode_steps}
-        if self.sources:
-            problem["sources"] = {
-                name: {"kwargs": self.kwargs | source.kwargs, "weight": source.weight}
-                for name, source in self.sources.items()
-            }
-        return problem
+        return {"id": self.id, "kwargs": self.kwargs, "max_episode_steps": self.max_episode_steps}
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
         """Play one episode per lane, average the returns of the scored mode, and report both modes beside it.
 
-        The seeds of the episodes and of the policy are separate children of the exam's. A program could find its
-        seed, and with it the episodes', by brute force: draw from a wide range.
+        The seeds of the episodes and of the policy are separate children of the exam's, which is drawn from a wide
+        range, since a program could find the episodes' by brute force.
         """
         for_episodes, for_policy, for_sources = np.random.SeedSequence(exam.seed).spawn(3)
         # 31 bits, because some environments pass their seed to a C int.
@@ -150,8 +121,7 @@ class Control(Judge):
             scores = {self.deterministic: self._scored(counted, plays[: self.episodes], better)}
             with suppress(Misbehaved):
                 if others := _play(lanes, talk, seeds[self.episodes :], first=self.episodes):
-                    rest = plays[self.episodes :]
-                    scores[not self.deterministic] = self._scored(others, rest, better)
+                    scores[not self.deterministic] = self._scored(others, plays[self.episodes :], better)
         shown = {_MODES[mode]: score.value for mode, score in scores.items() if score.value is not None}
         score = scores[self.deterministic]
         return replace(score, also=shown | score.also, waited=waited)
@@ -162,19 +132,14 @@ class Control(Judge):
     @property
     def env_sources(self) -> list[EnvSource]:
         """What environments are made from: one, or one for each source."""
-        if not self.sources:
-            return [EnvSource(self.id, self.max_episode_steps, self.kwargs, "[control]", self.packages)]
+        variants = {f"[control.sources.{name}]": source.kwargs for name, source in self.sources.items()}
         return [
-            EnvSource(
-                self.id, self.max_episode_steps, self.kwargs | own.kwargs, f"[control.sources.{name}]", self.packages
-            )
-            for name, own in self.sources.items()
+            EnvSource(self.id, self.max_episode_steps, self.kwargs | kwargs, section, self.packages)
+            for section, kwargs in (variants or {"[control]": {}}).items()
         ]
 
     def _drawn(self, rng: np.random.Generator) -> list[int]:
-        """The source of each lane, of the scored lanes and then of the others, so that a lane's number reveals
-        nothing.
-        """
+        """The source of each lane, the scored ones first; drawn, so that a lane's number reveals nothing."""
         parts = len(self.sources) or 1
         drawn = [rng.permutation(np.arange(many) % parts) for many in (self.episodes, self.other_episodes)]
         return [int(source) for lanes in drawn for source in lanes]

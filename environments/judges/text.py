@@ -6,8 +6,7 @@ samples, drawn at `temperature`. The greedy completion of each question is score
 `pass@1/greedy`. It is no guard, since training that improves samples may well worsen the greedy completion.
 
 A question that could not be completed is no wrong answer: it costs the score, and the reason says how many there
-were. Each question with its expected answer, and every completion with its reward, is kept in answers.jsonl, beside the
-result.
+were. Each question with its expected answer, and every completion with its reward, is kept in answers.jsonl.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved, Use, _answers, _questions
-from environments.judges._answers import Answers
+from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved, Use, _questions
+from environments.judges._questions import ANSWERS, Answers
 from environments.judges._talk import Talk
 from environments.judges._taskset import Taskset
 from environments.recipe import DATA
@@ -47,9 +46,7 @@ class Endpoint(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     base_url: str = Field(default="", description="Its address, such as http://127.0.0.1:8000/v1.")
-    model: str = Field(
-        default=MODEL, description="The model's name there. {out}: what training left; {seed}: that of the look."
-    )
+    model: str = Field(default=MODEL, description="The model's name there. {out}: what training left; {seed}.")
     key_variable: str = Field(default="", description="The engine's variable that holds the key for it.")
     concurrency: int = Field(default=64, ge=1, le=512, description="Requests that are under way at one time.")
     retries: int = Field(default=4, ge=0, le=20, description="How often a request that failed is made again.")
@@ -97,7 +94,6 @@ class Text(Judge):
 
     @property
     def online(self) -> bool:
-        """Only for an endpoint."""
         return self.backend == "openai"
 
     @property
@@ -114,18 +110,16 @@ class Text(Judge):
         return f"{python} -I -B {program} {self.backend} {shlex.quote(model)} {{device}}"
 
     def measures(self) -> tuple[str, ...]:
-        """Metrics that a guard may name: not the greedy mean; of the sources, those that [text.sources] names."""
+        """Not the greedy mean; of the sources, those that [text.sources] names."""
         return (TOKENS, TRUNCATED, *map(source_metric, self.sources))
 
-    def problem(self) -> dict[str, object]:
-        return {"max_tokens": self.max_tokens, "temperature": self.temperature}
-
     def check(self, folder: Path) -> None:
-        if importlib.util.find_spec("verifiers") is None:
-            raise ValueError("a taskset needs the package 'verifiers': pip install verifiers")
+        file = folder / self.taskset
+        if file.is_file() and "verifiers" in file.read_text() and importlib.util.find_spec("verifiers") is None:
+            raise ValueError(f"{self.taskset} needs the package 'verifiers': pip install verifiers")
         if self.samples > 1 and self.temperature == 0:
             raise ValueError(f"samples = {self.samples} with temperature = 0 are all the same answer: set samples = 1")
-        # A path may exist only where trials run; a command name is looked up here, to know what it reads.
+        # A path may exist only where trials run.
         if self.backend == "vllm" and not Path(self.vllm).is_absolute() and shutil.which(self.vllm) is None:
             raise ValueError(f"no command {self.vllm!r} is on PATH: install vllm, or set vllm to its path")
         url, variable = self.endpoint.base_url, self.endpoint.key_variable
@@ -135,10 +129,7 @@ class Text(Judge):
             raise ValueError(f"endpoint.key_variable: {variable} is not set: export the endpoint's key there")
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
-        """Ask the questions of one judgement, and average the rewards.
-
-        The questions and their sampling have separate children of the exam's seed.
-        """
+        """Average the rewards; the questions and their sampling have separate children of the exam's seed."""
         if exam.prepared is None or exam.folder is None:
             raise Misbehaved("there are no questions: a text judge needs a [prepare] that makes them")
         ends = time.monotonic() + self.total_seconds
@@ -147,7 +138,7 @@ class Text(Judge):
         talk = Talk(candidate, self.answer_seconds, ends)
         try:
             pool = _questions.pool(file)
-            weights = _questions.sources(pool, self.sources)
+            weights = _questions.weights(pool, self.sources)
             share = _questions.share(pool, exam.block)
             many = self.questions if exam.block is None else min(self.questions, _questions.evenly(share))
             drawn = _questions.draw(share, many, for_draw)
@@ -165,7 +156,7 @@ class Text(Judge):
                         talk.end()
         except ValueError as wrong:
             raise Misbehaved(f"the questions for {exam.use}: {wrong}") from wrong
-        _answers.store(candidate.result.with_name(_answers.FILE), kinds)
+        _questions.store(candidate.result.with_name(ANSWERS), kinds)
         score, completions = kinds["sampled"].score(weights, exam.higher_is_better), len(drawn) * self.samples
         also = {
             TOKENS: sum(one.tokens for one in sampled) / completions,
@@ -182,18 +173,17 @@ class Text(Judge):
         If the recipe has made a base model, its tokenizer replaces the trained model's: a chat template is a program,
         which could compute the answer and put it into the prompt.
         """
-        asked = self.endpoint
         return {
-            **asked.model_dump(exclude={"model", "key_variable"}),
+            **self.endpoint.model_dump(exclude={"model", "key_variable"}),
             "batch": self.batch,
             "vllm_args": self.vllm_args,
-            "key": os.environ.get(asked.key_variable, "") if asked.key_variable else "",
+            "key": os.environ.get(self.endpoint.key_variable, ""),
             "tokenizer": str(base) if base.is_dir() else "",
         }
 
 
 def _word(seed: np.random.SeedSequence) -> int:
-    """31 bits of it, for libraries that pass a seed to a C int."""
+    """31 bits of it: libraries pass a seed to a C int."""
     return int(seed.generate_state(1)[0]) >> 1
 
 

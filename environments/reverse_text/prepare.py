@@ -7,10 +7,11 @@ All differ. In the order of their hashes the first are the judge's, to search, t
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from making import CannotPrepare, Place, Row, base_model, distinct, identity, run, settings_of, split, write
+from making import Place, Row, base_model, distinct, first, identity, run, settings_of, split, write
 
 CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
 
@@ -33,38 +34,23 @@ class Settings:
     seed: int = 0
 
 
-def text(draw: random.Random, words: int) -> str:
+def texts(settings: Settings, many: int) -> Iterator[Row]:
     """Two words or more, of one to three syllables each."""
-    return " ".join(
-        "".join(draw.choice(CONSONANTS) + draw.choice(VOWELS) for _ in range(draw.randint(1, 3)))
-        for _ in range(draw.randint(2, words))
-    )
-
-
-def texts(settings: Settings) -> list[Row]:
-    """Distinct texts, in the order of their hashes. Raises CannotPrepare: there are not enough of that length."""
     draw = random.Random(settings.seed)
-    wanted = settings.train + settings.search + settings.confirm + settings.report
-    rows: dict[str, Row] = {}
-    for _ in range(20 * wanted):
-        if len(rows) == wanted:
-            break
-        question = text(draw, settings.words)
-        row = {"id": identity(question), "question": question, "answer": question[::-1]}
-        rows[row["id"]] = row
-    if len(rows) < wanted:
-        raise CannotPrepare(
-            f"{wanted} different texts of at most {settings.words} words were not found: raise prepare.settings.words"
+    for _ in range(many):
+        question = " ".join(
+            "".join(draw.choice(CONSONANTS) + draw.choice(VOWELS) for _ in range(draw.randint(1, 3)))
+            for _ in range(draw.randint(2, settings.words))
         )
-    return distinct(rows.values())
+        yield {"id": identity(question), "question": question, "answer": question[::-1]}
 
 
 def main(folder: Path) -> None:
     settings = settings_of(Settings, folder)
-    rows = texts(settings)
-    judged = len(rows) - settings.train
-    sizes = {"search": settings.search, "confirm": settings.confirm, "report": settings.report}
-    write(folder, train=rows[judged:], judge=split(rows[:judged], sizes), curve=settings.curve)
+    judged = settings.search + settings.confirm + settings.report
+    wanted = judged + settings.train
+    rows = distinct(first(texts(settings, 20 * wanted), wanted))
+    write(folder, train=rows[judged:], judge=split(rows[:judged], vars(settings)), curve=settings.curve)
     base_model(Place("model", "model", settings.model, settings.model_revision), folder / "data" / "base")
 
 

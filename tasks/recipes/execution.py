@@ -1,8 +1,7 @@
 """Run a recipe in the sandbox, without a GPU, a key, or files that its hash does not cover.
 
-It reads copies of the files that it names, and the absolute paths in its settings; it writes the folder that it is
-given. With `network = true` it may also use the network, unless HF_HUB_OFFLINE is set, and read and fill the user's
-Hugging Face cache, without the token beside it.
+With `network = true` it may use the network, unless HF_HUB_OFFLINE is set, and read and fill the user's Hugging Face
+cache, without the token beside it.
 """
 
 from __future__ import annotations
@@ -46,12 +45,8 @@ def run(recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log
     """Run a recipe to its end; the seconds that it took.
 
     It reads copies of its files in `texts` and writes `made`; it must not see `runs`, the directory of all campaigns.
-    The recipe's disk_gb replaces the environment's limits of size.
-
-    Raises:
-        Unfit: it failed, took too long, wrote too much, or left processes.
-        Refused: its settings name a path that no program may read.
-        OSError: the machine could not start it.
+    The recipe's disk_gb replaces the environment's limits of size. Raises Unfit: it failed, took too long or wrote too
+    much; Refused: its settings name a path that no program may read; OSError: the machine could not start it.
     """
     levels = (finding.level for finding in findings() if finding.works)
     # With the network, it runs as the user, who owns the cache.
@@ -96,8 +91,7 @@ def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None
                     return too_large
             if now > said + SAY_SECONDS:
                 said = now
-                last = program.tail().rpartition("\n")[2].removeprefix(SAID)
-                say(f"{recipe.program}, {now - program.started:.0f} s: {last or 'no output yet'}")
+                say(f"{recipe.program}, {now - program.started:.0f} s: {program.tail().rpartition(SAID)[2]}")
         if status:
             return f"{program.describe(status)} {SEES}"
         program.left_over()  # whatever it leaves is ended, at every level

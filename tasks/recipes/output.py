@@ -1,25 +1,25 @@
 """A recipe's output: whether it can be used, what it holds, and whether it has changed.
 
 A recipe runs in the sandbox, but the engine, programs and a judge read its output. So the output is checked once, when
-it is made: it holds plain files only, each question stands in one file only, and weights are data, not code. The result
-is stored in prepared.json, with a hash of every file.
+it is made: it holds plain files only, and each question stands in one file only. The result is stored in prepared.json,
+with a hash of every file.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from environments.plugins import Refused
+from environments.plugins import Refused, explain
 from environments.recipe import DATA, JUDGE, POOLS, TRAIN
+from environments.score import METRIC
 from tasks.system import interrupt
 from tasks.system.redact import capped, clean
 
@@ -30,10 +30,7 @@ LINE_BYTES = 2**20
 """Longest question, in bytes."""
 SMALL_BYTES = 16 * 2**20
 """Files up to this size are read again to check that they have not changed; of larger ones only the size is checked."""
-CODE = (".py", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack", ".npy", ".npz", ".so")
-"""Suffixes of files in a model's folder that are code, or may run code when loaded."""
-WEIGHTS = ".safetensors"
-SHOWN = 120
+SHOWN = 300
 """Longest text of a recipe in a message, in characters."""
 
 
@@ -124,11 +121,20 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_questions(folder: Path) -> dict[str, int]:
-    """The number of questions in each file; empty for a judge without questions.
+class Question(BaseModel):
+    """A line of a file of questions; other keys are for the reward."""
 
-    Unfit when a line is no question, a question stands in two places, or one of the judge's files is missing.
-    """
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    id: Annotated[str, Field(pattern=r"\S")]
+    question: Annotated[str, Field(pattern=r"\S")]
+    answer: str | int | float
+    source: Annotated[str, Field(pattern=METRIC)] = ""
+    """Its mean is a metric of that name."""
+
+
+def check_questions(folder: Path) -> dict[str, int]:
+    """The number of questions in each file. Unfit: one is none or stands in two places, or a pool is missing."""
     paths = [folder / (DATA if name == TRAIN else JUDGE) / f"{name}.jsonl" for name in (TRAIN, *POOLS)]
     missing = [path for path in paths[1:] if not path.is_file()]
     if missing and len(missing) < len(POOLS):
@@ -141,8 +147,8 @@ def check_questions(folder: Path) -> dict[str, int]:
             counts[path.stem] += 1
             interrupt.check()
             # The identity is the recipe's own; the same words under two of them are one question all the same.
-            for what in (f"id {question['id']}", f"question {' '.join(question['question'].split())}"):
-                key = hashlib.sha256(what.encode(errors="replace")).digest()
+            for what in (f"id {question.id}", f"question {' '.join(question.question.split())}"):
+                key = hashlib.sha256(what.encode()).digest()
                 if key in seen:
                     raise Unfit(f"{where}: {shown(what)} stands in {seen[key]} already: each one may stand once")
                 seen[key] = path.name
@@ -151,31 +157,18 @@ def check_questions(folder: Path) -> dict[str, int]:
     return counts
 
 
-def _questions(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _questions(path: Path) -> Iterator[tuple[str, Question]]:
     """Each line of a file, checked, with where it stands."""
     with path.open("rb") as file:
         for number, line in enumerate(iter(partial(file.readline, LINE_BYTES + 1), b""), 1):
             where = f"{path.parent.name}/{path.name}, line {number}"
             if len(line) > LINE_BYTES:
                 raise Unfit(f"{where} is longer than {LINE_BYTES} bytes")
-            if line.strip():
-                yield where, _question(where, line)
-
-
-def _question(where: str, line: bytes) -> dict[str, Any]:
-    try:
-        question = json.loads(line.decode())
-        json.dumps(question, ensure_ascii=False, allow_nan=False).encode()  # neither NaN nor half a character
-    except (ValueError, RecursionError) as wrong:
-        raise Unfit(f"{where} is not JSON: {shown(str(wrong))}") from wrong
-    if not isinstance(question, dict):
-        raise Unfit(f'{where} is no object: a question is {{"id": ..., "question": ..., "answer": ...}}')
-    for key in ("id", "question"):
-        if not isinstance(question.get(key), str) or not question[key].strip():
-            raise Unfit(f"{where}: {key} must be a text, got {shown(json.dumps(question.get(key)))}")
-    if type(answer := question.get("answer")) not in (str, int, float):
-        raise Unfit(f"{where}: answer must be a text or a number, got {shown(json.dumps(answer))}")
-    return question
+            try:
+                if line.strip():
+                    yield where, Question.model_validate_json(line)
+            except ValidationError as wrong:
+                raise Unfit(shown(str(explain(wrong, where)))) from wrong
 
 
 def check_base(folder: Path) -> None:
@@ -183,12 +176,8 @@ def check_base(folder: Path) -> None:
     base = folder / DATA / BASE
     if not base.is_dir():
         return
-    files = [path for path in base.rglob("*") if path.is_file()]
-    for path in files:
-        if path.suffix.lower() in CODE:
-            raise Unfit(f"{DATA}/{BASE}/{shown(path.name)} is code or may run some: keep weights as {WEIGHTS}")
-    if not (base / "config.json").is_file() or not any(path.suffix == WEIGHTS for path in files):
-        raise Unfit(f"{DATA}/{BASE} must be a Hugging Face model, with config.json and its weights as {WEIGHTS}")
+    if not (base / "config.json").is_file() or not any(base.glob("*.safetensors")):
+        raise Unfit(f"{DATA}/{BASE} must be a Hugging Face model, with config.json and its weights as .safetensors")
 
 
 def shown(text: str) -> str:

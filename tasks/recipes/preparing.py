@@ -9,7 +9,7 @@ runs/.prepared/arithmetic-0123456789abcdef.log, .lock, .making/     its output; 
 runs/.prepared/report-0123456789abcdef.looks.jsonl                  the uses of report questions (tasks/stats)
 
 Only complete and checked output gets the final name, and is read-only. A campaign stores a copy of prepared.json and
-refuses to go on with other data: with another version of a library the same recipe may make another model.
+refuses to go on with other data.
 """
 
 from __future__ import annotations
@@ -61,11 +61,8 @@ def laid(environment: Environment, runs: Path) -> Environment:
 def prepare(environment: Environment, runs: Path, say: Say) -> Path:
     """Run its recipe unless its output exists; the output's folder. Concurrent calls wait for each other.
 
-    `runs` is the directory of all campaigns; `say` gets a line of progress a few times a minute.
-
-    Raises:
-        Refused: the recipe failed, with the last lines of its log, or its output has been changed.
-        OSError: the machine could not start it.
+    `runs` is the directory of all campaigns; `say` gets a line of progress a few times a minute. Raises Refused: the
+    recipe failed, or its output has been changed; OSError: the machine could not start it.
     """
     final, recipe = place(environment, runs), environment.prepare
     assert final is not None and recipe is not None, f"{environment.name} has no recipe"
@@ -144,25 +141,17 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
     marker = f"prepare-{hashlib.sha256(str(staging).encode()).hexdigest()[:16]}"
     orphans.end(marker)  # left by an engine that was killed
     file_trees.remove(staging)
-    made, texts, copies = staging / "made", staging / "texts", []
+    made, texts = staging / "made", staging / "texts"
     for path, name in recipe.texts(environment.folder):
-        copies.append((target := texts / name, name))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    digest = recipe.digest(copies)
-    if final.name != f"{environment.name}-{digest}":
-        raise Refused(f"{environment.folder}: a file of its recipe was changed just now: prepare it again")
+        (texts / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, texts / name)
     made.mkdir()
     settings = json.dumps(recipe.settings, indent=2) + "\n"
     (made / SETTINGS).write_text(settings)
     file_trees.open_to_all(staging)  # whatever the umask: it may run as another user
     say(f"{environment.name}: {recipe.program} prepares it, once for all campaigns, in {recipe.seconds:g} s at most")
-
-    def say_more(words: str) -> None:
-        say(f"{environment.name}: {words}")
-
     try:
-        seconds = execution.run(recipe, environment.limits, texts, made, final.parents[1], log, marker, say_more)
+        seconds = execution.run(recipe, environment.limits, texts, made, final.parents[1], log, marker, say)
         files, questions = _checked(made, settings)
     except Unfit as wrong:
         file_trees.remove(staging)
@@ -173,7 +162,7 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     record = Prepared(
-        recipe=digest, content=output.digest(files), files=files, questions=questions,
+        recipe=final.name.rpartition("-")[2], content=output.digest(files), files=files, questions=questions,
         seconds=round(seconds, 3), versions=versions, created=time.time(),
     )  # fmt: skip
     (made / output.FILE).write_bytes(PREPARED.dump_json(record, indent=2) + b"\n")

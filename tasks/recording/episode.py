@@ -24,8 +24,7 @@ from pydantic import PrivateAttr, TypeAdapter, ValidationError
 
 from environments import judge_name
 from environments.judges import Exam, Misbehaved
-from environments.judges._lanes import Lanes
-from environments.judges._playing import EnvSource
+from environments.judges._playing import EnvSource, Lanes
 from environments.judges._process import ForeignProcess
 from environments.judges.control import Control
 from environments.plugins import Refused

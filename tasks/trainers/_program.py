@@ -1,12 +1,12 @@
 """The contract between a trainer and the engine: config.json, the budget, progress lines and moves; and workers.
 
-A copy stands beside train.py in every workspace of a trainer that imports it, and goes by the same name. Nothing here
-learns: networks, losses and rollouts belong to the trainer. It imports neither torch nor numpy before they are needed.
+A copy stands beside train.py in every workspace of a trainer that imports it. What cannot be trained exits 2 with the
+reason on stderr, a training that failed 1 with the reason in out/progress.jsonl too, a cancelled one 42 without a
+result. Nothing here learns, and neither torch nor numpy is imported before it is needed.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import os
@@ -23,7 +23,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkContext, ForkProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 Config = dict[str, Any]
-"""What config.json says: params, seed, budget_seconds, budget_steps, device, cores, memory_gb, out, problem, data,
-resume, init.
+"""What config.json says: params, seed, budget_seconds, budget_steps, device, cores, memory_gb, out, problem, data.
 
 On the CPU, `cores` is how many processor cores the program has for itself: it is kept on these. `memory_gb` is what it
 may use, in GiB; null: three quarters of the machine's."""
@@ -54,12 +53,9 @@ class Cancelled(Exception):
 
 
 def parse(
-    params: type[P],
-    given: Mapping[str, Any],
-    least: Mapping[str, float] = {},
-    most: Mapping[str, float] = {},
+    params: type[P], given: Mapping[str, Any], least: Mapping[str, float] = {}, most: Mapping[str, float] = {},
     choices: Mapping[str, Sequence[str]] = {},
-) -> P:
+) -> P:  # fmt: skip
     """The dataclass `params` with the given values, of the types of its defaults; Refused names what does not fit.
 
     Integers must be at least 1 and other numbers at least 0, unless `least` says otherwise.
@@ -83,8 +79,6 @@ class Budget:
     """The clock of one training: seconds since it began, and steps (0: no limit), counted by the trainer in `step`."""
 
     def __init__(self, seconds: float, steps: int) -> None:
-        if not seconds > 0 or steps < 0:
-            raise Refused(f"budget_seconds must be > 0 and budget_steps >= 0, got {seconds} and {steps}")
         self.seconds, self.steps = seconds, steps
         self.step, self.stopped, self.began = 0, False, time.monotonic()
 
@@ -110,8 +104,7 @@ class Budget:
     def fraction(self) -> float:
         """The spent part, in [0, 1], of seconds or of steps, whichever goes faster."""
         by_seconds, by_steps = self.elapsed / self.seconds, self.step / self.steps if self.steps else 0.0
-        # With a budget of steps, seconds have to lead clearly: they differ from run to run, and a slow start
-        # must not make a run irreproducible that its steps will end.
+        # With a budget of steps, seconds have to lead clearly, or a slow start would make a run irreproducible.
         ahead = by_seconds > by_steps + (0.1 if self.steps else 0.0)
         return min(1.0, by_seconds if ahead else by_steps)
 
@@ -190,16 +183,13 @@ class Workers:
 
     `prepare(number, count)` makes, in each of the `count` processes, the function that does its share. The first
     process is number 0, so one alone forks nothing. A fork shares nothing with it but a pipe.
-
-    Raises Refused where torch has several threads.
     """
 
     def __init__(self, count: int, prepare: Callable[[int, int], Callable[..., Any]]) -> None:
         self._pipes: list[Connection] = []
         self._forks: list[ForkProcess] = []
-        torch = sys.modules.get("torch")
-        if count > 1 and torch and torch.get_num_threads() > 1:  # forks of a process with OpenMP's threads hang
-            raise Refused(f"torch has {torch.get_num_threads()} threads: torch.set_num_threads(1) before forks")
+        if count > 1 and (torch := sys.modules.get("torch")) and torch.get_num_threads() > 1:
+            raise Refused("forks hang beside OpenMP's threads: call torch.set_num_threads(1) before")
         try:
             for number in range(1, count):
                 ours, theirs = Pipe()
@@ -285,10 +275,7 @@ class Pool:
         self.observations = self._flat(self._pool.reset()[0])
 
     def step(self, moves: NDArray[Any]) -> tuple[NDArray[np.float32], ...]:
-        """What one step led to: observations (N, D), rewards, whether it terminated or ended at all the episode, (N).
-
-        Where it ended the episode, a reset follows.
-        """
+        """What a step led to, then a reset where it ended: observations (N, D), rewards, terminated, ended."""
         moves = moves.astype(self._taken.dtype).reshape(-1, *self._taken.shape)
         arrived, rewards, terminated, truncated, _ = self._pool.step(moves)
         later, ended = self._flat(arrived), terminated | truncated
@@ -301,18 +288,17 @@ class Pool:
         return observations.reshape(len(observations), -1).astype("f4")
 
 
-Train = Callable[[Config, ProgressFile], None]
-Act = Callable[[Path, Moves], None]
-
-
 def use_cuda(config: Config) -> bool:
-    """Whether to train on a GPU."""
     import torch
 
     cuda: bool = config["device"] != "cpu" and torch.cuda.is_available()
     if config["device"] == "cuda" and not cuda:
         raise Refused("device is 'cuda', and torch finds no such GPU: set it to 'auto' or 'cpu'")
     return cuda
+
+
+Train = Callable[[Config, ProgressFile], None]
+Act = Callable[[Path, Moves], None]
 
 
 def training(config: Config, train: Train, clock: type[Budget] = Budget) -> None:
@@ -322,9 +308,6 @@ def training(config: Config, train: Train, clock: type[Budget] = Budget) -> None
     with (out / "progress.jsonl").open("a", buffering=1) as file:
         progress = ProgressFile(file, clock(config["budget_seconds"], config["budget_steps"]))
         signal.signal(signal.SIGTERM, progress.budget.stop)
-        for key in ("resume", "init"):
-            if config.get(key) is not None:
-                raise Refused(f"{key} is {config[key]!r}; this program always starts afresh: leave it null")
         try:
             train(config, progress)
         except Failed as failure:
@@ -348,9 +331,3 @@ def main(arguments: Sequence[str], train: Train, act: Act | None = None, clock: 
     except Cancelled:
         return CANCELLED
     return 0
-
-
-def leave(status: int) -> NoReturn:
-    """End the program."""
-    gc.freeze()  # spares the end a last search for garbage among all that torch is made of: most of a second
-    sys.exit(status)

@@ -9,16 +9,13 @@ question's line holds beside id, question and answer is given to `reward` by nam
 
 Questions are read from `train.jsonl` in the folder `data` of config.json: {"id", "question", "answer"} on a line. The
 parameter `model` is "base" for the folder `base` beside them, a path, or a model of the Hugging Face hub. The result is
-an ordinary Hugging Face folder of safetensors and tokenizer: LoRA adapters are merged into the weights before it is
-saved.
+an ordinary Hugging Face folder, with LoRA adapters merged into the weights.
 
 The contract with the engine (budget, progress lines, exit status) is in _program.py beside this file, which an edit
 cannot change. A step is one batch of answers and what is learned from it. Training ends when the budget of seconds or
-steps is spent, or at once on SIGTERM; either way it saves the model and exits 0. A file `cancel` beside config.json
-ends it at the next report without a model, with status 42. What it cannot train (an unknown parameter, no questions)
-exits 2 with the reason on stderr; a training that failed exits 1 and says why in out/progress.jsonl. On the CPU it
-takes as many threads as config.json grants it `cores`, one if it says nothing; with the same number and
-`micro_batch_size`, a seed and a budget of steps that binds give the same model, bit for bit.
+steps is spent, or at once on SIGTERM; either way it saves the model and exits 0. On the CPU it takes as many threads as
+config.json grants it `cores`; with the same number and `micro_batch_size`, a seed and a budget of steps that binds give
+the same model, bit for bit.
 """
 
 from __future__ import annotations
@@ -39,10 +36,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _program import Budget, Config, Failed, ProgressFile, Refused, leave, main, parse, use_cuda
+from _program import Budget, Config, Failed, ProgressFile, Refused, main, parse, use_cuda
 
-# Imported where needed: after the SIGTERM handler is set and telemetry is switched off.
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported where needed: after the SIGTERM handler is set and telemetry is switched off
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
     from trl import GRPOConfig, GRPOTrainer
@@ -116,9 +112,6 @@ class Params:
     scale_rewards: str = "group"
     """Whose standard deviation of rewards advantages are divided by: "group", "batch" or "none"."""
     weight_decay: float = 0.0
-    adam_beta2: float = 0.99
-    """Less than 1."""
-    max_grad_norm: float = 1.0
     warmup_steps: int = 5
     """Gradient steps over which the learning rate rises; may be 0."""
     anneal: bool = True
@@ -136,14 +129,11 @@ class Params:
     def parse(cls, given: dict[str, Any]) -> Params:
         params = parse(cls, given, least=LEAST, choices=CHOICES)
         for name in ("group_size", "minibatches"):
-            if params.batch_size % getattr(params, name):
-                size = getattr(params, name)
+            if params.batch_size % (size := getattr(params, name)):
                 raise Refused(f"batch_size must be a multiple of {name}, got {params.batch_size}, {size}")
-        if params.micro_batch_size and params.minibatch_size % params.micro_batch_size:
+        if params.minibatch_size % (params.micro_batch_size or 1):
             whole = params.minibatch_size
             raise Refused(f"micro_batch_size must divide a minibatch, of {whole}, got {params.micro_batch_size}")
-        if params.adam_beta2 >= 1:
-            raise Refused(f"adam_beta2 must be less than 1, got {params.adam_beta2}")
         return params
 
     @property
@@ -151,14 +141,11 @@ class Params:
         return self.batch_size // self.minibatches
 
 
-CHOICES = {"loss": ("dapo", "grpo", "dr_grpo", "bnpo"), "scale_rewards": ("group", "batch", "none")}
+CHOICES = {"loss": ("dapo", "grpo", "dr_grpo"), "scale_rewards": ("group", "batch", "none")}
 HEADROOM, CHECKPOINTED = 2.2, 1.2
-"""Memory of a pass through the model and back, over what is kept for the way back: of SmolLM2-135M on a CPU 1.8 to 2.1,
-and 0.6 to 1.2 where activations are recomputed."""
+"""Memory of a pass through the model and back, over what is kept for the way back, also with recomputed activations."""
 CPU_SHARE = 0.5
 """Of the free memory, for a pass on the CPU: larger ones are hardly faster, and others train beside it."""
-LEFT_ENOUGH = 0.9
-"""Where less of the adapters' change is left after rounding, that is noted."""
 LEAST = {"group_size": 2, "micro_batch_size": 0, "warmup_steps": 0, "lora_rank": 0, "temperature": 1e-3}
 
 
@@ -219,28 +206,22 @@ class Reporter:
         self.metrics: dict[str, float] = {}
 
     def take(self, logs: dict[str, Any]) -> None:
-        """Take in what TRL logged of a gradient step.
-
-        Raises Failed: training has diverged; Cancelled: the result is no longer wanted.
-        """
+        """Take in what TRL logged of a gradient step. Raises Failed: it has diverged, or nothing can be learnt."""
         for name in ("loss", "grad_norm"):
             if not math.isfinite(logs.get(name, 0.0)):
                 raise Failed(f"diverged: {name} is {logs[name]} at step {self.progress.budget.step}")
         self.metrics |= {name: logs[key] for key, name in METRICS.items() if logs.get(key) is not None}
-        if self.on_cpu and self.progress.budget.step == 1:
-            self.warn()
-        if self.progress.due:
-            self.report()
-
-    def warn(self) -> None:
-        """Say what training on the CPU costs, where that is much."""
-        budget = self.progress.budget
-        minutes = budget.elapsed * max(budget.steps, 1) / 60
-        if minutes > LONG_MINUTES:
+        budget, rewards = self.progress.budget, self.rewards
+        if self.on_cpu and budget.step == 1 and (minutes := budget.elapsed * max(budget.steps, 1) / 60) > LONG_MINUTES:
             self.progress.note(
                 f"on the CPU, as no GPU was used: {budget.elapsed:.0f} s for the first step, "
                 f"{minutes:.0f} minutes for all, of {budget.seconds / 60:.0f} in budget_seconds"
             )
+        if self.progress.due:
+            self.report()
+        if budget.step == UNMOVED and rewards.low == rewards.high:
+            same = f"all {rewards.count} answers of the first {UNMOVED} steps earned {rewards.low:g}"
+            raise Failed(f"no learning signal: {same}")
 
     def report(self) -> None:
         speed = self.rewards.tokens / max(self.progress.budget.elapsed, 1e-3)
@@ -269,8 +250,6 @@ def questions(path: Path, prompt: Callable[[str], list[dict[str, str]]]) -> list
     if not path.is_file():
         raise Refused(f"there are no questions at {path}: prepare the environment first")
     rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip()]
-    if not rows:
-        raise Refused(f"{path} is empty: training needs questions")
     return [
         {
             "prompt": prompt(row["question"]), "question": row["question"], "answer": str(row["answer"]),
@@ -281,15 +260,11 @@ def questions(path: Path, prompt: Callable[[str], list[dict[str, str]]]) -> list
 
 
 def alone(local: bool) -> Path:
-    """Switch off the libraries' telemetry, and put their caches in a scratch folder; they are offline if `local`.
-
-    Must run before they are imported.
-    """
+    """Before libraries are imported: no telemetry, caches in a scratch folder, and offline if `local`."""
     scratch = Path(tempfile.mkdtemp(prefix="grpo-"))
-    for name in ("HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK", "DISABLE_MLFLOW_INTEGRATION"):
-        os.environ[name] = "true"
-    for name in ("HF_DATASETS_CACHE", "HF_MODULES_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        os.environ[name] = str(scratch / name.lower())
+    off = ("HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK", "DISABLE_MLFLOW_INTEGRATION")
+    caches = ("HF_DATASETS_CACHE", "HF_MODULES_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+    os.environ |= dict.fromkeys(off, "true") | {name: str(scratch / name.lower()) for name in caches}
     os.environ |= {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
     if local:
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -307,10 +282,7 @@ def source(name: str, data: Path) -> str:
 
 
 def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dtype]:
-    """The model to train, its tokenizer, and its original number format.
-
-    Training uses 32 bits: in 16, the small steps of reinforcement learning are rounded away.
-    """
+    """The model to train, in 32 bits since 16 round its small steps away; its tokenizer; its original number format."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -332,29 +304,11 @@ def adapted(model: Any, params: Params) -> Any:
 
     rank, alpha, names = params.lora_rank, params.lora_alpha or 2 * params.lora_rank, params.lora_targets
     layers = names if names == "all-linear" else [name.strip() for name in names.split(",")]
-    try:
-        return get_peft_model(model, LoraConfig(r=rank, lora_alpha=alpha, target_modules=layers))
-    except ValueError as unknown:
-        raise Refused(f"lora_targets is {names!r}: {unknown}") from unknown
-
-
-def merged_share(model: Any, form: torch.dtype) -> float:
-    """The share of adapters' change that is left when they are merged in 32 bits and rounded to a number format."""
-    import torch
-
-    wanted = kept = 0.0
-    with torch.no_grad():
-        for layer in model.modules():
-            if "default" not in getattr(layer, "lora_A", ()):
-                continue
-            before, change = layer.base_layer.weight, layer.get_delta_weight("default")
-            wanted += float(torch.sum(change * change))
-            kept += float(torch.sum(change * ((before + change).to(form).float() - before)))
-    return kept / wanted if wanted else 1.0
+    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=alpha, target_modules=layers))
 
 
 def save(out: Path, model: Any, words: PreTrainedTokenizerBase, form: torch.dtype) -> None:
-    """Write out/model with adapters merged in, in 32 bits, so that nobody after this need know of them; atomic."""
+    """Write out/model, with adapters merged in in 32 bits; atomic."""
     if hasattr(model, "merge_and_unload"):
         model = model.merge_and_unload()
     partial = out / ".model"
@@ -397,10 +351,7 @@ def free_bytes(config: Config, cuda: bool) -> float:
 
 
 def micro_batch(model: Any, tokens: int, params: Params, free: float) -> int:
-    """How many answers go through the model at one time: the largest part of a minibatch that `free` bytes hold.
-
-    Raises Refused: not even one fits.
-    """
+    """The largest part of a minibatch whose answers `free` bytes hold. Raises Refused: not even one fits."""
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     free -= 12 * trained + (4 * model.num_parameters() if params.beta else 0)  # gradients, Adam's two, the reference
     one = answer_bytes(model, tokens) * (CHECKPOINTED if params.gradient_checkpointing else HEADROOM)
@@ -430,7 +381,7 @@ def settings(params: Params, micro: int, budget: Budget, seed: int, cuda: bool, 
         steps_per_generation=passes * params.minibatches, num_generations=params.group_size,
         max_completion_length=params.max_completion_length, temperature=params.temperature,
         beta=params.beta, epsilon=params.epsilon, epsilon_high=params.epsilon_high,
-        loss_type=params.loss, scale_rewards=params.scale_rewards, max_grad_norm=params.max_grad_norm,
+        loss_type=params.loss, scale_rewards=params.scale_rewards,
         gradient_checkpointing=params.gradient_checkpointing,
     )  # fmt: skip
 
@@ -446,14 +397,9 @@ def schedule(params: Params, budget: Budget) -> Callable[[int], float]:
 
 
 def learner(
-    model: Any,
-    words: PreTrainedTokenizerBase,
-    rows: list[dict[str, Any]],
-    params: Params,
-    args: GRPOConfig,
-    budget: InterruptibleBudget,
-    reporter: Reporter,
-) -> GRPOTrainer:
+    model: Any, words: PreTrainedTokenizerBase, rows: list[dict[str, Any]], params: Params, args: GRPOConfig,
+    budget: InterruptibleBudget, reporter: Reporter,
+) -> GRPOTrainer:  # fmt: skip
     """TRL's trainer, which reports to `reporter` and ends with the budget."""
     import torch
     from datasets import Dataset
@@ -478,11 +424,10 @@ def learner(
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **__: Any) -> None:
             if "loss" in logs:  # the last entry is a summary
                 reporter.take(logs)
-                moved(reporter)
 
     optimizer = torch.optim.AdamW(
         [parameter for parameter in model.parameters() if parameter.requires_grad],
-        lr=params.learning_rate, betas=(0.9, params.adam_beta2), weight_decay=params.weight_decay, fused=True,
+        lr=params.learning_rate, betas=(0.9, 0.99), weight_decay=params.weight_decay, fused=True,
     )  # fmt: skip
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule(params, budget))
     trainer = GRPOTrainer(
@@ -493,20 +438,8 @@ def learner(
     return trainer
 
 
-def moved(reporter: Reporter) -> None:
-    """Give up if there is nothing to learn. Raises Failed: all answers so far have earned the same."""
-    rewards, step = reporter.rewards, reporter.progress.budget.step
-    if step == UNMOVED and rewards.low == rewards.high:
-        raise Failed(
-            f"no learning signal: all {rewards.count} answers of the first {step} steps earned {rewards.low:g}"
-        )
-
-
 def learn(trainer: GRPOTrainer, budget: InterruptibleBudget, reporter: Reporter) -> None:
-    """Train until the budget is spent, or SIGTERM comes.
-
-    Raises Failed: no further step can be made; Cancelled: the result is no longer wanted.
-    """
+    """Train until the budget is spent, or SIGTERM comes. Raises Failed: no further step can be made."""
     import torch
 
     try:
@@ -517,10 +450,8 @@ def learn(trainer: GRPOTrainer, budget: InterruptibleBudget, reporter: Reporter)
     except Stopped:
         pass
     except torch.OutOfMemoryError as error:
-        raise Failed(
-            f"out of GPU memory: {str(error).splitlines()[0]}; lower micro_batch_size or max_completion_length, "
-            "or set gradient_checkpointing"
-        ) from error
+        remedy = "lower micro_batch_size or max_completion_length, or set gradient_checkpointing"
+        raise Failed(f"out of GPU memory: {str(error).splitlines()[0]}; {remedy}") from error
     except RuntimeError as error:
         if "probability tensor contains" not in str(error):
             raise
@@ -530,16 +461,12 @@ def learn(trainer: GRPOTrainer, budget: InterruptibleBudget, reporter: Reporter)
 
 def train(config: Config, progress: ProgressFile) -> None:
     """Train until the budget is spent, and save."""
-    params, budget = Params.parse(config["params"]), progress.budget
+    params, budget, data = Params.parse(config["params"]), progress.budget, Path(config["data"] or "no data")
     assert isinstance(budget, InterruptibleBudget)
-    if not config.get("data"):
-        raise Refused("data is missing: the folder of train.jsonl, which the environment's recipe makes")
-    name = source(params.model, Path(config["data"]))
-    if params.lora_rank and importlib.util.find_spec("peft") is None:
-        raise Refused(f"lora_rank is {params.lora_rank}, and peft is not installed: pip install --editable '.[grpo]'")
+    name = source(params.model, data)
     scratch = alone(local=Path(name).is_dir())
     ask, score = declared()
-    rows = questions(Path(config["data"]) / "train.jsonl", ask)
+    rows = questions(data / "train.jsonl", ask)
     import torch
 
     cuda = use_cuda(config)
@@ -561,14 +488,9 @@ def train(config: Config, progress: ProgressFile) -> None:
     trainer = learner(model, words, rows, params, args, budget, reporter)
     progress.ready()
     learn(trainer, budget, reporter)
-    kept = merged_share(model, form)
     save(Path(config["out"]), model, words, form)
-    if kept < LEFT_ENOUGH:
-        rounding = f"{str(form).removeprefix('torch.')} rounds the rest away"
-        remedy = "a higher learning_rate or lora_alpha makes larger changes"
-        progress.note(f"{kept:.0%} of the adapters' change is left in the model that is judged, {rounding}: {remedy}")
     shutil.rmtree(scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:], train, clock=InterruptibleBudget))
+    sys.exit(main(sys.argv[1:], train, clock=InterruptibleBudget))

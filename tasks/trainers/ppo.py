@@ -15,9 +15,8 @@ On several cores (`cores` in config.json) as many processes play, each in its sh
 in all of them and knows only what `learn` sends, such as the agent's state_dict. All else runs in the first process.
 
 Training ends when the budget of seconds or environment steps is spent, or at once on SIGTERM; either way it saves the
-policy and exits 0. A file `cancel` beside config.json ends it at the next report without a policy, with status 42. What
-it cannot train (an unknown parameter, a Dict observation) exits 2 with the reason on stderr. On the CPU, a seed and a
-budget of steps that binds give the same policy, bit for bit, on the same number of cores.
+policy and exits 0. On the CPU, a seed and a budget of steps that binds give the same policy, bit for bit, on the same
+number of cores.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from _program import Budget, Config, Moves, Pool, ProgressFile, Refused, Workers, leave, main, parse, use_cuda
+from _program import Budget, Config, Moves, Pool, ProgressFile, Refused, Workers, main, parse, use_cuda
 
 
 @dataclass(frozen=True)
@@ -427,4 +426,4 @@ def act(out: Path, moves: Moves) -> None:
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:], train, act))
+    sys.exit(main(sys.argv[1:], train, act))

@@ -13,9 +13,7 @@ The contract with the engine is in _program.py beside this file, which an edit c
 `train` and `act`.
 
 Training ends when the budget of seconds or environment steps is spent, or at once on SIGTERM; either way it saves the
-policy and exits 0. A file `cancel` beside config.json ends it at the next report without a policy, with status 42. What
-it cannot train (an unknown parameter, Discrete actions) exits 2 with the reason on stderr. On the CPU, a seed and a
-budget of steps that binds give the same policy, bit for bit.
+policy and exits 0. On the CPU, a seed and a budget of steps that binds give the same policy, bit for bit.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from _program import Config, Moves, ProgressFile, Refused, leave, main, parse, use_cuda
+from _program import Config, Moves, ProgressFile, Refused, main, parse, use_cuda
 
 
 @dataclass(frozen=True)
@@ -304,4 +302,4 @@ def act(out: Path, moves: Moves) -> None:
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:], train, act))
+    sys.exit(main(sys.argv[1:], train, act))

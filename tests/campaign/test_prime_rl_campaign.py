@@ -118,18 +118,16 @@ def test_in_a_slot_of_two_gpus_the_first_serves_and_the_second_trains(
 
 
 FAULTS = {
-    2: "out of memory", 3: "nan", 4: "no signal", 5: "stalls", 6: "port taken", 7: "hangs at start", 8: "crashes",
-    9: "orphan", 10: "deaf", 11: "memory taken", 12: "dies in a broadcast", 13: "env server dies", 14: "refused",
-    15: "disk full",
+    2: "out of memory", 3: "nan", 4: "no signal", 5: "stalls", 6: "port taken", 7: "hangs at start", 8: "orphan",
+    9: "deaf", 10: "dies in a broadcast", 11: "refused",
 }  # fmt: skip
 """What goes wrong in the night, by trial."""
 REASONS = {
     2: "out of GPU memory: ", 3: "diverged: the loss of step 3 is no finite number", 4: "no learning signal: ",
-    5: "stalled: ", 7: "did not start: no answer", 8: "ended by itself: rl exited with status 1", 10: "stalled: ",
-    13: "did not start: rl exited with status 1", 14: "refused: ",
+    5: "stalled: ", 7: "did not start: no answer", 9: "stalled: ", 11: "refused: ",
 }  # fmt: skip
 """How the reasons begin of those that crash for it; the machine's faults pass, and the rest is put right."""
-MACHINES = (6, 11, 12, 15)
+MACHINES = (6, 10)
 """Trials that the machine fails at first."""
 
 
@@ -164,27 +162,25 @@ def night(folder: Path, name: str, server: str, trials: int, **more: str) -> sub
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_night_of_seventeen_trials_with_every_fault_ends_with_every_reason_right(
-    tmp_path: Path, home: Path, server: str
-) -> None:
+def test_a_night_with_every_fault_ends_with_every_reason_right(tmp_path: Path, home: Path, server: str) -> None:
     faults = Faults(trials=FAULTS)
     folder, checkout = laid(tmp_path, faults, start=40, stall=8)
     watch = mended(home, checkout, faults, MACHINES)
-    with night(folder, "night", server, 17) as process:
+    with night(folder, "night", server, 13) as process:
         said, _ = process.communicate()
     assert process.returncode == 0, said
     watch.join(10)
     assert not watch.is_alive(), "the faults of the machine were met, and tried again"
 
     trials = found(home, "night")
-    assert list(trials) == list(range(18))
+    assert list(trials) == list(range(14))
     reasons = {number: trial["runs"][0]["error"] or "" for number, trial in trials.items()}
     crashed = {number for number, trial in trials.items() if trial["verdict"]["kind"] == "crash"}
     assert crashed == set(REASONS), reasons
     said = {number: reasons[number].removeprefix("said: ") for number in REASONS}
     wrong = {number: words for number, words in said.items() if not words.startswith(REASONS[number])}
     assert not wrong
-    assert "after step 3" in reasons[5] and "CUDA out of memory" in reasons[2] and "env server" in reasons[13]
+    assert "after step 3" in reasons[5] and "CUDA out of memory" in reasons[2]
     scores = {number: trial["score"]["value"] for number, trial in trials.items() if number not in crashed}
     assert max(scores.values()) > scores[0] + 0.02, "there is something to find"
     assert left(tmp_path) == [] and orphans.marked(status("night")["campaign_id"]) == []

@@ -67,8 +67,8 @@ def test_a_likely_mistake_is_warned_of_with_its_remedy(
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ('program = ["fit.py"]', 'program = ["."]', "program: '.' is the environment's folder itself"),
-        ("[space.x]", '[prepare]\nprogram = "."\n[space.x]', "prepare: '.' is the environment's folder itself"),
+        ('program = ["fit.py"]', 'program = ["."]', "program: '.' is not in the environment's folder"),
+        ("[space.x]", '[prepare]\nprogram = "."\n[space.x]', "prepare: '.' is not in the environment's folder"),
         ("{x} --out", "{x} --seed {seed} --out", "train_cmd: {seed} is filled in by the engine"),
         ("[space.x]", "[cancel.curv]\nfraction = 0.5\n[space.x]", "cancel: unknown canceller 'curv'"),
         ("[space.x]", "[cancel.curve]\nfraction = 2\n[space.x]", "cancel: canceller curve: fraction: Input should be"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from flows.engine.transfer import check_fits
 from flows.spec.environment import checked_environment
 from tasks.stats.transfer import arms_there
 from tests.support.histories import tried
-from tests.support.toy import QUADRATIC, nightshift, quadratic, told
+from tests.support.toy import QUADRATIC, nightshift, quadratic
 
 ROBOTS = ("hopper", "walker2d", "half_cheetah", "ant")
 needs_mujoco = pytest.mark.skipif(bool(environments.named("hopper").lacks), reason="MuJoCo is not installed")
@@ -37,19 +36,6 @@ def test_a_missing_module_is_refused_with_the_command_that_installs_it(tmp_path:
     with pytest.raises(Refused) as refused:
         checked_environment(str(folder), {})
     assert str(refused.value) == "quad needs the module 'no_such_module': run `pip install nothing`"
-
-
-def test_the_list_of_environments_says_where_mujoco_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "mujoco", None)  # as if it was not installed
-    remedy = "pip install --editable '.[ppo,mujoco]'"
-    lines = told("env", "list").splitlines()
-    missing = [line for line in lines if remedy in line]
-    assert len(missing) == len(ROBOTS) and all(name in "".join(missing) for name in ROBOTS)
-    shown = {each["name"]: each for each in json.loads(told("env", "list", "--json"))}
-    assert remedy in shown["ant"]["lacks"] and shown["ant"]["cores"] == 2
-    assert (shown["cartpole"]["lacks"], shown["cartpole"]["cores"]) == (None, 1)
-    with pytest.raises(Refused, match="walker2d needs the module 'mujoco'"):
-        checked_environment("walker2d", {})
 
 
 @needs_mujoco

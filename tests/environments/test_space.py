@@ -72,12 +72,9 @@ def test_a_value_outside_is_refused_and_named(parameter: Float | Int | Choice, v
         ('"float"\nlow = 3.0\nhigh = 3.0\ndefault = 3.0', "", "low must be below high, got low = 3.0, high = 3.0"),
         ('"float"\nlow = 0\nhigh = 1\ndefault = 2', "", "the default must lie in 0.0..1.0, got 2.0"),
         ('"float"\nlow = 0\nhigh = 1\nlog = true\ndefault = 1', "", "a log scale needs low > 0, got low = 0.0"),
-        ('"float"\nlow = "small"\nhigh = 1\ndefault = 1', ".low", "unable to parse string as a number, got 'small'"),
-        ('"int"\nlow = 0.5\nhigh = 9\ndefault = 1', ".low", "valid integer, got a number with a fractional part"),
         (f'"int"\nlow = 0\nhigh = {2**60}\ndefault = 1', ".high", f"less than or equal to {2**53}, got {2**60}"),
         ('"choice"\nvalues = [1, 1]\ndefault = 1', "", "values must differ, got [1, 1]"),
         ('"choice"\nvalues = ["a", "b"]\ndefault = "c"', "", "must be one of ['a', 'b'], got 'c'"),
-        ('"choice"\nvalues = [1.0, nan]\ndefault = 1.0', "", "values must be finite, got [1.0, nan]"),
         ('"flaot"\nlow = 0\nhigh = 1\ndefault = 0', "", "does not match any of the expected tags: 'float', 'int'"),
     ],
 )

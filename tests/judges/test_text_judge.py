@@ -65,15 +65,13 @@ def test_a_unit_is_the_mean_reward_of_a_questions_samples_and_the_rest_stands_be
     assert score.also == {"pass@1/greedy": 1.0, "tokens/mean": 5.0, "truncated/share": 0.25}
     assert len((tmp_path / "scored").read_text()) == 5 * 2, "equal answers to a question are scored once"
     first = answers(tmp_path)[0]
-    assert {"1 more": first["expected"], "two kinds": sorted(first["sampled"]["completions"])} == {
-        "1 more": str(eval(first["text"])), "two kinds": sorted([first["expected"], "none"] * 2),
-    }  # fmt: skip
+    assert first["expected"] == str(eval(first["text"]))
+    assert sorted(first["sampled"]["completions"]) == sorted([first["expected"], "none"] * 2)
     assert first["greedy"]["rewards"] == [1.0]
 
 
 def test_a_taskset_of_plain_functions_asks_and_pays_with_all_that_a_line_holds(tmp_path: Path) -> None:
-    rows = [row | {"unit": "m"} for row in questions(3)]
-    look = exam(tmp_path, rows)
+    look = exam(tmp_path, [row | {"unit": "m"} for row in questions(3)])
     (tmp_path / "taskset.py").write_text(
         'def prompt(question):\n    return [{"role": "system", "content": "Add."}, {"role": "user", "content": question}]\n'
         'def reward(question, completion, answer, unit):\n    return float(completion == answer and unit == "m")\n'
@@ -137,15 +135,10 @@ def test_sources_are_averaged_by_themselves_in_equal_numbers_and_weighted(tmp_pa
 
 
 def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_path: Path) -> None:
-    body = "with open('how', 'w') as file:\n    json.dump(how, file)\n" + RIGHT
-    look = exam(tmp_path, questions(1))
-    told = []
-    for base in (None, tmp_path / "prepared" / "data" / "base"):
-        if base:
-            base.mkdir()
-        judged(body, tmp_path, look)
-        told.append(json.loads((tmp_path / "how").read_text())["tokenizer"])
-    assert told == ["", str(base)]
+    look, base = exam(tmp_path, questions(1)), tmp_path / "prepared/data/base"
+    base.mkdir()
+    judged("with open('how', 'w') as file:\n    json.dump(how, file)\n" + RIGHT, tmp_path, look)
+    assert json.loads((tmp_path / "how").read_text())["tokenizer"] == str(base)
 
 
 # Where there is no score
@@ -155,37 +148,21 @@ def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_pat
     ("body", "words"),
     [
         ("say({'failed': 'diverged: NaN'})", "^diverged: NaN$"),
-        ("print('Loading weights')", "before it was ready: the generator answered no object: Loading weights"),
-        ("say({'ready': True}); hear(); import time; time.sleep(60)", "after 0 of 2 answers: did not answer within"),
-        ("say({'ready': True}); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", "bytes where one line was due"),
-    ],
-)  # fmt: skip
-def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words: str, tmp_path: Path) -> None:
-    with pytest.raises(Misbehaved, match=words):
-        judged(body, tmp_path, exam(tmp_path, questions(2)), answer_seconds=2.0)
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ("{'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}", "after 0 of 2 answers.*not asked, prompt 2"),
-        ("{'index': 0, 'completions': [text('1')] * 2, 'tokens': 2}", "after 1 of 2 answers.*not asked, prompt 0"),
-        ("{'index': 0, 'completions': [text('1')], 'tokens': 2}", "not asked, prompt 0"),
-        ("{}", "in another form"),
+        ("say(UP); hear(); import time; time.sleep(60)", "after 0 of 2 answers: did not answer within"),
+        ("say(UP); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", "bytes where one line was due"),
+        ("say(UP); say({'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}); hear()", "not asked, prompt 2"),
+        ("say(UP); say({'index': 0, 'completions': [text('1')], 'tokens': 2}); hear()", "not asked, prompt 0"),
+        ("say(UP); say({}); hear()", "in another form"),
     ],
 )
-def test_a_garbled_or_missing_answer_is_no_score(answer: str, words: str, tmp_path: Path) -> None:
-    body = f"say({{'ready': True}}); hear(); say({answer}); say({answer}); hear()"
+def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(Misbehaved, match=words):
-        judged(body, tmp_path, exam(tmp_path, questions(2)))
+        judged(f"UP = {{'ready': True}}\n{body}", tmp_path, exam(tmp_path, questions(2)), answer_seconds=2.0)
 
 
-@pytest.mark.parametrize("fails", ["raise SystemExit(3)", "say({'index': 0, 'error': 'HTTP 500'}); continue"])
-def test_likeliest_answers_that_cannot_be_had_cost_no_score(fails: str, tmp_path: Path) -> None:
-    body = RIGHT.replace(
-        "        texts =", f"        if not request['temperature']:\n            {fails}\n        texts ="
-    )
-    score = judged(body, tmp_path, exam(tmp_path, questions(2)))
+def test_likeliest_answers_that_cannot_be_had_cost_no_score(tmp_path: Path) -> None:
+    fails = "        if not request['temperature']:\n            raise SystemExit(3)\n        texts ="
+    score = judged(RIGHT.replace("        texts =", fails), tmp_path, exam(tmp_path, questions(2)))
     assert score.units == (1.0, 1.0) and "pass@1/greedy" not in score.also
 
 
@@ -206,11 +183,9 @@ def test_questions_that_failed_refuse_the_score_with_their_number_and_the_first_
 @pytest.mark.parametrize(
     ("rows", "settings", "words"),
     [
-        (questions(3), {"questions": 4}, "for search: its pool has 3 questions, and 4 are to be asked"),
         (questions(9, ["a", "b", "a"]), {"questions": 8}, "has 3 questions of source 'b', and 4 are to be asked"),
         (questions(4, ["a", "b"]), {"sources": {"a": 1, "c": 1}}, "has the sources a, b, the weights .* are for a, c"),
         ([*questions(2), {"id": "x", "question": "1", "answer": "1", "source": "a"}], {}, "with a source and without"),
-        (questions(4, ["a", "b"]), {"questions": 1}, "its pool has 2 sources, and questions = 1"),
     ],
 )  # fmt: skip
 def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
@@ -223,49 +198,23 @@ def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('["Sums"]', '["Sums", "Sums"]', "exports 2 subclasses of vf.Taskset"),
-        ('.splitlines()', '.splitlines()[1:]', "makes 1 tasks of the 2 questions"),
+        ("def reward(", "def rewards(", "has no function reward, and exports 0 subclasses of vf.Taskset"),
         ("return float(", "return float('nan') * float(", "the reward of question 0+. is nan, not a finite number"),
-        ("return float(", "return 1 / float(", "the reward of question 0+. failed .*division by zero"),
-        ("@vf.reward(weight=1.0)", "@vf.metric", "the reward of question 0+. is None"),
-        ("return float(", "raise SystemExit(0); return float(", "the reward of question 0+. failed .SystemExit: 0"),
+        ("return float(", "raise SystemExit(0); float(", "the reward of question 0+. failed .SystemExit: 0"),
+        (
+            "return",
+            "import re; re.match('(a+)+b', 'a' * 60); ",
+            r"did not come back within 2 s.*\[text\] reward_seconds",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_taskset_that_cannot_score_is_no_score(old: str, new: str, words: str, tmp_path: Path) -> None:
-    cannot_score(tmp_path, old, new, words)
-
-
-def cannot_score(tmp_path: Path, old: str, new: str, words: str) -> None:
     look = exam(tmp_path, questions(2))
     taskset = tmp_path / "taskset.py"
     assert old in taskset.read_text()
     taskset.write_text(taskset.read_text().replace(old, new))
     with pytest.raises(Misbehaved, match=words):
-        judged(RIGHT.replace("right(prompt)", '"wrong"'), tmp_path, look)
-
-
-@pytest.mark.parametrize(
-    ("does", "words"),
-    [
-        ("import re; re.match('(a+)+b', 'a' * 60)", r" did not come back within 0\.5 s.*\[text\] reward_seconds"),
-        pytest.param(
-            "import os, time; os.fork() or time.sleep(600); os._exit(3)",
-            "'s process ended with status 3",
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_a_reward_that_does_not_come_back_is_no_score_and_the_next_look_has_one(
-    does: str, words: str, tmp_path: Path
-) -> None:
-    look = exam(tmp_path, questions(2))
-    taskset = tmp_path / "taskset.py"
-    text = taskset.read_text()
-    taskset.write_text(text.replace("        return float(", f"        {does}\n        return float("))
-    with pytest.raises(Misbehaved, match=rf"question 0+\d: the taskset.*{words}"):
-        judged(RIGHT, tmp_path, look, reward_seconds=0.5)
-    taskset.write_text(text)
-    assert judged(RIGHT, tmp_path, look).value == 1.0
+        judged(RIGHT, tmp_path, look, reward_seconds=2)
 
 
 # Before anything starts
@@ -277,10 +226,6 @@ def test_a_reward_that_does_not_come_back_is_no_score_and_the_next_look_has_one(
         ({"temperature": 0}, "samples = 16 with temperature = 0 .*set samples = 1"),
         ({"backend": "vllm", "vllm": "vllm-that-nobody-has"}, "no command 'vllm-that-nobody-has' is on PATH"),
         ({"backend": "openai"}, "endpoint.base_url must be an address such as .*got ''"),
-        (
-            {"backend": "openai", "endpoint": {"base_url": "http://x/v1", "key_variable": "NOBODYS_KEY"}},
-            "NOBODYS_KEY is not set",
-        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused_with_the_remedy(settings: dict[str, Any], words: str) -> None:

@@ -84,13 +84,6 @@ for active, start, columns in frames():
     answer(*(draw.uniform(-1, 1, column.shape) for column in blank()))
 """
 
-LOOKER = """
-assert hello["observation"] == [{"path": "", "dtype": "|u1", "shape": [5, 4, 3]}], hello
-ready()
-for active, start, (pictures,) in frames():
-    answer(pictures.reshape(lanes, -1).argmax(axis=1) + 10)
-"""
-"""Names the brightest pixel, where the first action is called 10."""
 
 SORTER = """
 with open("hello.json", "w") as file:

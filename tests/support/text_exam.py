@@ -13,37 +13,12 @@ from environments.judges import Exam
 from environments.judges.text import GENERATOR
 
 TASKSET = """\
-from __future__ import annotations
-
-import json
 from pathlib import Path
 
-import verifiers.v1 as vf
-
-__all__ = ["Sums"]
-
-
-class Data(vf.TaskData):
-    answer: str
-
-
-class Sum(vf.Task[Data]):
-    @vf.reward(weight=1.0)
-    async def correct(self, trace: vf.Trace) -> float:
-        with Path(__file__).with_name("scored").open("a") as log:
-            log.write("x")
-        return float(trace.last_reply == self.data.answer)
-
-
-class Config(vf.TasksetConfig):
-    path: str = ""
-
-
-class Sums(vf.Taskset[Sum, Config]):
-    def load(self):
-        for line in Path(self.config.path).read_text().splitlines():
-            row = json.loads(line)
-            yield Sum(Data(id=row["id"], prompt=row["question"], answer=row["answer"]), self.config.task)
+def reward(question, completion, answer):
+    with Path(__file__).with_name("scored").open("a") as log:
+        log.write("x")
+    return float(completion == answer)
 """
 """Also writes down, beside itself, how often it was asked."""
 

@@ -55,18 +55,6 @@ class Ticks(gym.Env[NDArray[np.float64], Any]):
         return np.array([float(self.count)]), self.pay * self.count, over and self.terminates, over, {}
 
 
-class Endless(Ticks):
-    """Pays 1 per step and shows which of two steps comes next, 0 or 1; ends as Ticks does."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-        super().reset(seed=seed)
-        return np.array([0.0]), {}
-
-    def step(self, action: Any) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
-        _, _, terminated, truncated, info = super().step(action)
-        return np.array([float(self.count % 2)]), 1.0, terminated, truncated, info
-
-
 class Labelled(Ticks):
     """Observations this program does not read."""
 
@@ -78,7 +66,7 @@ class Labelled(Ticks):
         return {"count": np.zeros(1, np.float32)}, {}
 
 
-for kind in (Ticks, Endless, Labelled):
+for kind in (Ticks, Labelled):
     gym.register(f"{kind.__name__}-v0", entry_point=kind, disable_env_checker=True)  # type: ignore[arg-type]
 
 
@@ -151,18 +139,6 @@ def test_a_rollout_holds_real_steps_only_and_where_a_cut_off_episode_ended(termi
     assert carry.tolist() == [[1.0, 1.0], [1.0, 1.0]]  # of the episodes that go on
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("terminates", "first", "second"), [(True, 1.5, 1.0), (False, 2.0, 2.0)])
-def test_the_critic_learns_that_a_cut_off_life_goes_on_and_a_terminated_one_does_not(
-    tmp_path: Path, terminates: bool, first: float, second: float
-) -> None:
-    # At a discount of 1/2, two steps of 1 are worth 1.5 and the last of them 1; a life without end is worth 2.
-    params = {"gamma": 0.5, "learning_rate": 3e-3, "num_steps": 16, "hidden": 16}
-    agent = train(config(tmp_path, "Endless-v0", steps=8000, params=params, kwargs={"terminates": terminates}))
-    values = agent.value(torch.tensor([[0.0], [1.0]])).tolist()
-    assert values == pytest.approx([first, second], abs=0.1)
-
-
 @pytest.mark.parametrize(
     "space",
     [
@@ -233,19 +209,6 @@ def trained(out: Path, seed: int) -> bytes:
     return (out / "policy.pt").read_bytes()
 
 
-def test_a_file_called_cancel_ends_it_at_its_next_report_without_a_policy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(config(tmp_path / "out", budget_seconds=600.0)))
-    (tmp_path / "cancel").write_text("its progress is behind the champion's\n")
-    assert _program.main([], ppo.train, ppo.act) == _program.CANCELLED == 42
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["progress.jsonl"]
-    ready, report = progress(tmp_path / "out")
-    assert ready == {"ready": True}
-    assert report["step"] > 0
-
-
 def test_sigterm_saves_and_exits_cleanly_at_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
     started = program(tmp_path, config(out, budget_seconds=600.0))
@@ -263,9 +226,7 @@ def test_sigterm_saves_and_exits_cleanly_at_once(tmp_path: Path) -> None:
     ("params", "reason"),
     [
         ({"learning_rat": 1e-3}, "unknown parameter 'learning_rat'; known are learning_rate, num_envs, num_steps"),
-        ({"num_envs": 0}, "num_envs must be finite and from 1 to inf, got 0"),
         ({"num_envs": 4.5}, "num_envs must be of type int, got 4.5"),
-        ({"epochs": True}, "epochs must be of type int, got True"),
         ({"anneal": 1}, "anneal must be of type bool, got 1"),
         ({"gamma": 1.5}, "gamma must be finite and from 0 to 1, got 1.5"),
         ({"learning_rate": float("nan")}, "learning_rate must be finite"),
@@ -291,7 +252,6 @@ def test_a_parameter_it_cannot_use_is_refused_with_the_reason(
     [
         ({"id": "Labelled-v0"}, "observations are Dict"),
         ({"id": "Ticks-v0", "kwargs": {"action_space": gym.spaces.MultiBinary(3)}}, "actions are MultiBinary(3)"),
-        ({"resume": "/somewhere/policy.pt"}, "resume is '/somewhere/policy.pt'"),
     ],
 )
 def test_a_problem_it_cannot_train_is_refused_with_the_reason(
@@ -299,12 +259,6 @@ def test_a_problem_it_cannot_train_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(_program.Refused, match=re.escape(reason)):
         train(config(tmp_path, **more))
-
-
-def test_an_unlearnable_step_size_fails_instead_of_training_on_nan(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="non-finite"):
-        train(config(tmp_path, "Pendulum-v1", steps=4000, params={"learning_rate": 1e30, "anneal": False}))
-    assert not (tmp_path / "policy.pt").exists()
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,12 +19,12 @@ from numpy.typing import NDArray
 
 import _program
 import environments
-from tasks.sandbox.isolation import Isolation, findings
 from tasks.store.workspace import TrialDir, trainer_files
 from tasks.train import run_program
 from tasks.trial import Proposal
 from tests.support import trainer_process as trainer_programs
 from tests.support.lazy import LazyModule
+from tests.support.toy import SANDBOX
 from tests.support.trainer_process import progress
 
 if TYPE_CHECKING:
@@ -166,8 +165,7 @@ def test_forks_end_with_the_program_in_the_middle_of_a_rollout(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", [finding.level for finding in findings() if finding.works])
-def test_it_trains_in_the_sandbox_and_leaves_no_process_behind(tmp_path: Path, level: Any) -> None:
+def test_it_trains_in_the_sandbox_and_leaves_no_process_behind(tmp_path: Path) -> None:
     folder, files = tmp_path / "env", tmp_path / "program"
     folder.mkdir()
     files.mkdir()
@@ -181,24 +179,9 @@ def test_it_trains_in_the_sandbox_and_leaves_no_process_behind(tmp_path: Path, l
     assert 'config.get("cores", 1)' in text
     (files / "train.py").write_text(text.replace('config.get("cores", 1)', "3"))
     place = TrialDir(tmp_path / "trials/0001")
-    run = run_program("test/workers", environments.load(folder), Isolation(level), files, place, Proposal({}), seed=7)
+    run = run_program("test/workers", environments.load(folder), SANDBOX, files, place, Proposal({}), seed=7)
     assert (run.status, run.error, run.steps) == ("finished", None, 4096)
     assert place.log.read_text() == ""
-
-
-@pytest.mark.parametrize(
-    ("problem", "reason"),
-    [
-        ({"id": "CartPole-v1", "kwargs": {"sutton_barto_reward": True}}, "EnvPool takes no kwargs"),
-        ({"id": "CartPole-v1"}, "not installed"),
-    ],
-)
-def test_a_problem_that_envpool_cannot_step_is_refused(
-    monkeypatch: pytest.MonkeyPatch, problem: dict[str, Any], reason: str
-) -> None:
-    monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.raises(_program.Refused, match=reason):
-        _program.Pool(problem, [1])
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")

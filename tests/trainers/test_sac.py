@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 from collections.abc import Iterator
@@ -160,36 +159,10 @@ def test_training_stops_when_the_time_is_over_even_between_the_updates_of_one_st
 
 
 @pytest.mark.parametrize(
-    ("params", "reason"),
-    [
-        ({"tau": 1.5}, "tau must be finite and from 0 to 1, got 1.5"),
-        ({"random_steps": 32}, "random_steps is 32, all 32 steps of the budget: lower it"),
-    ],
-)
-def test_a_parameter_it_cannot_use_is_refused_with_the_reason(
-    params: dict[str, Any],
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(config(tmp_path / "out", steps=32, params=params)))
-    monkeypatch.chdir(tmp_path)
-    assert _program.main([], sac.train, sac.act) == 2
-    assert reason in capsys.readouterr().err
-    assert progress(tmp_path / "out") == []
-
-
-@pytest.mark.parametrize(
     ("more", "reason"),
     [
         ({"id": "CartPole-v1"}, "actions are Discrete(2); SAC needs a Box of floats with finite bounds"),
-        (
-            {"id": "SacEndless-v0", "kwargs": {"action_space": gym.spaces.Box(-1, np.inf, (1,))}},
-            "actions are Box(-1.0, inf, (1,), float32); SAC needs",
-        ),
         ({"id": "SacLabelled-v0"}, "observations are Dict"),
-        ({"resume": "/somewhere/policy.pt"}, "resume is '/somewhere/policy.pt'"),
     ],
 )
 def test_a_problem_it_cannot_train_is_refused_with_the_reason(

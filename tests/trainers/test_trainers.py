@@ -13,8 +13,6 @@ from environments import plugins
 from tasks.store.workspace import TRAINERS, trainer_files
 
 NAMES = plugins.names(TRAINERS)
-WRITERS = ("grpo", "prime_rl")
-"""Trainers of models that write, which are judged by their files."""
 OURS = {"flows", "tasks", "environments", "blocks"}
 
 
@@ -49,12 +47,6 @@ def test_a_trainer_finds_its_parts_in_its_workspace_by_the_names_that_they_have_
     assert list(modules("command")) == ["train.py"]
     parts = {called.partition("/")[0] for called in modules("prime_rl") if called != "train.py"}
     assert parts == {"prime_rl_parts"} <= imported(ast.parse(source("prime_rl")))
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "command"])
-def test_a_trainer_of_ours_reads_its_configuration_and_plays_unless_it_writes(name: str) -> None:
-    assert any("config.json" in text for text in modules(name).values())
-    assert ("train.py act " in source(name)) == (name not in WRITERS)
 
 
 def test_the_command_trainer_has_no_program_of_its_own_and_says_so(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def read(path: Path) -> str:
 
 
 def logs(run: Run) -> tuple[str, dict[str, str]]:
-    """The component that the launcher reports as failed, and the end of each component's log, that one's first."""
+    """The component that the launcher reports as failed, and the end of each one's log, that one's first."""
     folder, launcher = run.folder / "logs" / "latest", read(run.home / "rl.log")
     paths = [folder / "trainer.log", *folder.glob("trainer/torchrun/**/stderr.log"), folder / "inference.log"]
     paths += [folder / "orchestrator.log", *folder.glob("envs/*/*.log")]

@@ -19,6 +19,8 @@ from prime_rl_parts.keys import at, laid_over
 
 HARNESSES = Path(__file__).with_name("harnesses")
 """Verifiers harnesses of ours, which prime-rl's processes import by their names alone."""
+CURVE_STEPS = 4
+"""Steps between evaluations on data/curve.jsonl: a curve, never a score."""
 Seconds = Annotated[float, Field(ge=0.1)]
 
 
@@ -37,12 +39,8 @@ class Settings:
     """The verifiers harness in training: a module of harnesses/, "taskset" for the one in taskset.py, or a built-in."""
     metric: str = "pass@1"
     """The name of what is reported: the mean on data/curve.jsonl, or without it the mean reward in training."""
-    curve_interval: PositiveInt = 4
-    """Steps between evaluations on data/curve.jsonl: a curve, never a score."""
-    curve_temperature: Annotated[float, Field(ge=0)] = 1.0
-    """Of the answers to it: as the judge samples, so that trials with other temperatures in training compare."""
     curve_tokens: PositiveInt = 1024
-    """The longest answer to it."""
+    """The longest answer to a question of data/curve.jsonl."""
     start_deadline: Seconds = 800.0
     """From the launch to the first answer or metric. Most of it is compilation."""
     stall_deadline: Seconds = 300.0
@@ -53,14 +51,12 @@ class Settings:
     @classmethod
     def split(cls, params: dict[str, Any]) -> tuple[Settings, dict[str, Any]]:
         """The settings, and the remaining parameters, which go to train.toml."""
-        names = {one.name for one in fields(cls)}
-        own = {name: value for name, value in params.items() if name in names}
+        own = {one.name: params[one.name] for one in fields(cls) if one.name in params}
         try:
-            return cls(**own), {name: value for name, value in params.items() if name not in names}
+            return cls(**own), {name: value for name, value in params.items() if name not in own}
         except ValidationError as wrong:
-            [*_, fault] = wrong.errors()
-            name = str(fault["loc"][0])
-            raise Failed(f"refused: the fixed parameter {name}: {fault['msg']}, got {own.get(name)!r}") from wrong
+            faults = "; ".join(f"{fault['loc'][0]}: {fault['msg']}, got {fault['input']!r}" for fault in wrong.errors())
+            raise Failed(f"refused: the fixed parameter {faults}") from wrong
 
 
 @dataclass
@@ -77,7 +73,7 @@ class Run:
     port: int = 0
     """The first of its ports."""
     told: bool = False
-    """Whether it was told to end. No threading.Event: setting one in a signal handler may wait for itself."""
+    """Whether it was told to end; no threading.Event, whose `set` may wait for itself in a signal handler."""
 
     def __post_init__(self) -> None:
         self.home = Path(self.config["out"]) / "prime_rl"
@@ -90,7 +86,7 @@ class Run:
 
     @property
     def stated(self) -> dict[str, Any]:
-        """What train.toml and the parameters say together."""
+        """What train.toml and the parameters say together. Raises Failed: the file is not TOML."""
         try:
             return laid_over(tomllib.loads(self.train), self.parameters)
         except (ValueError, RecursionError) as broken:
@@ -105,16 +101,15 @@ class Run:
             "train": {"source": [self._stated_source() | self._source("train", self.questions)]},
         }
         if (curve := self.data / "curve.jsonl").is_file():
-            settings = self.settings
-            sampling = {"temperature": settings.curve_temperature, "max_completion_tokens": settings.curve_tokens}
-            often = {"interval": settings.curve_interval, "skip_first_step": True}
+            # As the judge samples, so that trials with other temperatures in training compare.
+            sampling = {"temperature": 1.0, "max_completion_tokens": self.settings.curve_tokens}
+            often = {"interval": CURVE_STEPS, "skip_first_step": True}
             orchestrator["eval"] = {**often, "sampling": sampling, "source": [self._source("curve", curve)]}
-        steps = self.config["budget_steps"] or 0
         own = {
             "output_dir": str(self.home),
             "clean": False,  # or prime-rl deletes folders that train.toml names
             "slurm": "None",  # or prime-rl trains elsewhere
-            **({"max_steps": steps} if steps else {}),
+            **({"max_steps": steps} if (steps := self.config["budget_steps"]) else {}),
             "run": {"name": self.folder.name},
             "model": {"name": str(self.base)},
             "deployment": {"gpus_per_node": 2, "num_infer_gpus": 1, "num_train_gpus": 1},
@@ -147,8 +142,7 @@ class Run:
 
     def variables(self) -> dict[str, str]:
         """The environment of prime-rl's processes: ours, with its own Python first, and nothing fetched."""
-        other = ("VIRTUAL_ENV", "PYTHONHOME")
-        mine = {name: value for name, value in os.environ.items() if name not in other}
+        mine = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONHOME")}
         return mine | {
             "PATH": f"{self.bin}{os.pathsep}{mine.get('PATH', os.defpath)}",
             "PYTHONPATH": os.pathsep.join(map(str, (Path.cwd(), HARNESSES))),
@@ -156,11 +150,8 @@ class Run:
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as nvidia-smi counts
             "VLLM_HOST_IP": "127.0.0.1",  # or it asks the network for its own address
             "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it is compiled by nvcc at the start, and only top-k and top-p need it
-            "HF_HUB_OFFLINE": "1",
-            "HF_DATASETS_OFFLINE": "1",
+            **dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"), "1"),
             "WANDB_MODE": "disabled",
-            "VLLM_NO_USAGE_STATS": "1",
-            "DO_NOT_TRACK": "1",
         }
 
     def start(self, *more: str, log: str) -> subprocess.Popen[bytes]:

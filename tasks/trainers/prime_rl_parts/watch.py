@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import time
@@ -33,24 +32,6 @@ CURVES = {
 REWARD = "train/agg/effective/agent/reward/mean"
 CURVE = ("eval/curve/effective/agent/pass@1", "eval/curve/effective/agent/avg@1")
 """The mean on data/curve.jsonl."""
-EMPTY_BATCHES = 4
-NOTHING = "no two answers to a question that scored differently: too hard, too easy, or group_size is 1"
-
-
-class Lines:
-    """The complete lines of a growing file, each once."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.offset = path, 0
-
-    def new(self) -> list[str]:
-        with suppress(OSError), self.path.open("rb") as file:
-            file.seek(self.offset)
-            chunk = file.read()
-            complete = chunk[: chunk.rfind(b"\n") + 1]
-            self.offset += len(complete)
-            return complete.decode(errors="replace").split("\n")[:-1]
-        return []
 
 
 class Steps:
@@ -60,9 +41,9 @@ class Steps:
         self.run, self.progress = run, progress
         self.began = self.last = time.monotonic()
         """When work began, which `elapsed` counts from; and when the latest row came."""
-        self.step = 0
+        self.step, self.ready = 0, False
         self._latest: dict[str, float] = {}
-        self._rows = Lines(run.folder / "metrics.jsonl")
+        self._file, self._read_bytes = run.folder / "metrics.jsonl", 0
         self._steps: set[int] = set()
         self._losses: set[int] = set()
         # The reward in training is no measure of what is learnt where trials sample differently.
@@ -72,7 +53,16 @@ class Steps:
 
     def read(self, final: bool = False) -> None:
         """Read new rows. A step without a loss has diverged, since NaN is not written: the next step tells."""
-        for line in self._rows.new():
+        chunk = b""
+        with suppress(FileNotFoundError), self._file.open("rb") as file:
+            file.seek(self._read_bytes)
+            chunk = file.read()
+        complete = chunk[: chunk.rfind(b"\n") + 1]
+        self._read_bytes += len(complete)
+        if not self.ready and self.has_begun():
+            self.ready, self.began, self.last = True, time.monotonic(), time.monotonic()
+            self.progress.write('{"ready": true}\n')
+        for line in complete.splitlines():
             with suppress(ValueError, KeyError, TypeError):  # two processes write to it
                 self._take(json.loads(line))
         if lost := [step for step in self._steps - self._losses if final or step < self.step]:
@@ -80,8 +70,7 @@ class Steps:
 
     def has_begun(self) -> bool:
         """Whether there is a first sign of work: an answer or a row."""
-        rows = self._rows.path
-        return any(self.run.folder.glob("rollouts/*")) or (rows.is_file() and rows.stat().st_size > 0)
+        return any(self.run.folder.glob("rollouts/*")) or (self._file.is_file() and self._file.stat().st_size > 0)
 
     def _take(self, row: dict[str, Any]) -> None:
         step, self.last = int(row["step"]), time.monotonic()
@@ -103,11 +92,8 @@ class Watch:
     """One started `rl`, until it has ended."""
 
     def __init__(self, run: Run, progress: TextIO) -> None:
-        self.run, self.progress = run, progress
-        self.process = run.start(log="rl.log")
+        self.run, self.process = run, run.start(log="rl.log")
         self.steps = Steps(run, progress)
-        self.ready = False
-        self.orchestrator = Lines(run.folder / "logs" / "latest" / "orchestrator.log")
 
     def follow(self) -> None:
         """Watch until it ends or is told to."""
@@ -131,17 +117,10 @@ class Watch:
     def look(self) -> None:
         """Read what is new, and check the deadlines."""
         settings, steps, now = self.run.settings, self.steps, time.monotonic()
-        if not self.ready and steps.has_begun():
-            self.ready, steps.began, steps.last = True, now, now
-            self.progress.write('{"ready": true}\n')
         steps.read()
-        if not self.ready and now - steps.began > settings.start_deadline:
+        if not steps.ready and now - steps.began > settings.start_deadline:
             raise why(self.run, f"did not start: no answer or metric within {settings.start_deadline:g} s")
-        for line in self.orchestrator.new():
-            count = re.search(r"consecutive empty batches: (\d+)", line)
-            if count and int(count[1]) >= EMPTY_BATCHES:
-                raise Failed(f"no learning signal: {EMPTY_BATCHES} batches in a row had {NOTHING}")
-        if self.ready and now - steps.last > settings.stall_deadline:
+        if steps.ready and now - steps.last > settings.stall_deadline:
             raise why(self.run, f"stalled: no metrics for {settings.stall_deadline:g} s after step {steps.step}")
 
     def end(self) -> None:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 COMMIT = "5e7a0d1f00000000000000000000000000000000"
-PROGRAMS = ("rl", "inference", "env-server", "orchestrator", "torchrun", "rank", "nvidia-smi")
+PROGRAMS = ("rl", "inference", "orchestrator", "trainer", "nvidia-smi")
 SCRIPT = """\
 #!{python} -SB
 import sys
@@ -28,8 +28,8 @@ from tests.support.fake_prime_rl import programs
 sys.exit(programs.{function}(sys.argv[1:]))
 """
 MODES = (
-    "normal", "hangs at start", "stalls", "out of memory", "memory taken", "port taken", "deaf", "orphan", "no signal",
-    "nan", "crashes", "dies in a broadcast", "env server dies", "refused", "disk full",
+    "normal", "hangs at start", "stalls", "out of memory", "port taken", "deaf", "orphan", "no signal", "nan",
+    "dies in a broadcast", "refused",
 )  # fmt: skip
 
 

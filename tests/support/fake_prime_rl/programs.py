@@ -1,9 +1,8 @@
 """The stand-in's programs: each is a process like its real counterpart, with its log, its children and its end.
 
     rl ── inference, an engine
-       ├─ env-server, one for each source
        ├─ orchestrator
-       └─ torchrun ── the trainer's rank, in a session of its own
+       └─ trainer, in a session of its own
 
 They tell each other what is done by files in the run's directory. What goes wrong is said in faults.json:
 
@@ -11,17 +10,13 @@ normal                every step, then "Training finished!" and 0
 hangs at start        the engine never answers
 stalls                no batch is sent after step 3, and nothing ends
 out of memory         CUDA has none left in the trainer's second step
-memory taken          the engine finds too little free when it starts
 port taken            the engine cannot bind its port
 deaf                  no batch is sent after step 3, and every process ignores SIGTERM
 orphan                a process of the engine's stays, in a session of its own and without its environment
-no signal             every batch is empty, and after ten of them nothing comes
+no signal             every batch is empty, and after ten of them the orchestrator ends
 nan                   the loss is no number from step 3 on
-crashes               the trainer ends with 1 in step 3, without a word
 dies in a broadcast   the trainer is killed while it writes its third weights
-env server dies       the env server ends at its start
 refused               the configuration is not taken
-disk full             the trainer has no disk left in its second step
 
 The learning is a toy: each step the quality rises by at most 0.03, at a learning rate of 3e-5; ten times more or less
 gives a third of that, from 3e-4 on it falls.
@@ -52,10 +47,6 @@ CHECKOUT = Path(__file__).resolve().parents[4]
 BIN = CHECKOUT / ".venv/bin"
 STALLS_AFTER = 3
 POLL_SECONDS = 0.02
-TAKEN = (
-    "ValueError: Free memory on device (3.1/79.1 GiB) on startup is less than desired GPU memory utilization (0.9, 71.2 "
-    "GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
-)
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB."
 HOLDER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
 Config = dict[str, Any]
@@ -107,11 +98,6 @@ class Stage:
     @classmethod
     def of(cls, file: str) -> Stage:
         return cls(json.loads(Path(file).read_text()))
-
-    @property
-    def sources(self) -> list[Config]:
-        found: list[Config] = self.config["orchestrator"]["train"]["source"]
-        return found
 
     @property
     def rate(self) -> float:
@@ -172,12 +158,10 @@ class Launched:
     def watch(self) -> int:
         """Start everything, and wait for its end; the launcher's exit code."""
         log(f"Starting inference on GPU(s) {self.gpus[0]}")
-        self._start("inference", "inference.log")
-        for source in self.stage.sources:
-            self._start(f"train env server {source['name']}", f"envs/train/{source['name']}.log", "env-server")
-        self._start("orchestrator", "orchestrator.log")
+        self._start("inference")
+        self._start("orchestrator")
         log(f"Starting trainer on GPU(s) {self.gpus[-1]}")
-        self._start("trainer", "trainer.log", "torchrun")
+        self._start("trainer", start_new_session=True)
         while (self.started["orchestrator"].poll(), self.started["trainer"].poll()) != (0, 0):
             for name, process in self.started.items():
                 if process.poll():
@@ -200,12 +184,10 @@ class Launched:
                 process.terminate()
                 process.wait()
 
-    def _start(self, name: str, to: str, program: str = "") -> None:
-        path = self.logs / to
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            command = [str(BIN / (program or name)), str(self.stage.folder / "config.json")]
-            self.started[name] = subprocess.Popen(command, stdout=file, stderr=file)
+    def _start(self, name: str, **more: Any) -> None:
+        with (self.logs / f"{name}.log").open("wb") as file:
+            command = [str(BIN / name), str(self.stage.folder / "config.json")]
+            self.started[name] = subprocess.Popen(command, stdout=file, stderr=file, **more)
 
 
 # What it starts
@@ -215,18 +197,9 @@ def inference(arguments: list[str]) -> int:
     """vLLM: what answers on GPU 0."""
     stage = Stage.of(arguments[0])
     port = stage.config["inference"]["server"]["port"]
-    before = (
-        f"\x1b[1;36m(EngineCore_DP0 pid={os.getpid()})\x1b[0;0m ERROR {time.strftime('%m-%d %H:%M:%S')} [core.py:718] "
-    )
     if stage.mode == "port taken":
         return failed(
-            f"OSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', {port}): address already in use"
-        )
-    if stage.mode == "memory taken":
-        return failed(before + TAKEN)
-    if os.environ.get("VLLM_USE_FLASHINFER_SAMPLER") != "0":  # which is compiled at the start
-        return failed(
-            f"{before}RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist"
+            f"OSError: [Errno 98] error while attempting to bind on ('0.0.0.0', {port}): address already in use"
         )
     if stage.mode == "hangs at start":
         for_ever()
@@ -238,30 +211,17 @@ def inference(arguments: list[str]) -> int:
     return 0
 
 
-def env_server(arguments: list[str]) -> int:
-    """Serves the questions of the one source."""
+def orchestrator(arguments: list[str]) -> int:
+    """Waits for the engine, sends a batch of the one source per step, and waits for the weights."""
     stage = Stage.of(arguments[0])
-    if stage.mode == "env server dies":
-        return failed("RuntimeError: cannot build the environment of taskset")
-    env = stage.sources[0]["env"]
-    for plugin in (env["taskset"]["id"], env["agent"]["harness"]["id"]):
+    [source] = stage.config["orchestrator"]["train"]["source"]
+    for plugin in (source["env"]["taskset"]["id"], source["env"]["agent"]["harness"]["id"]):
         if importlib.util.find_spec(plugin) is None:
             return failed(f"ModuleNotFoundError: No module named {plugin!r}")
-    assert Path(env["taskset"]["path"]).read_text()
-    stage.up("env server").touch()
-    for_ever()
-    return 0
-
-
-def orchestrator(arguments: list[str]) -> int:
-    """Waits for the engine and the questions, sends a batch per step, and waits for the weights."""
-    stage = Stage.of(arguments[0])
-    for name in ("inference", "env server"):
-        wait_for(stage.up(name))
+    assert Path(source["env"]["taskset"]["path"]).read_text()
+    wait_for(stage.up("inference"))
     if stage.mode == "no signal":
-        for batch in range(1, 11):
-            log(f"Skipping empty train batch (consecutive empty batches: {batch}/10)", "WARNING")
-        for_ever()
+        return failed("RuntimeError: 10 consecutive empty train batches")
     for step in range(1, int(stage.config.get("max_steps") or 10**6) + 1):
         if stage.mode in ("stalls", "deaf") and step > STALLS_AFTER:
             for_ever()
@@ -274,45 +234,15 @@ def orchestrator(arguments: list[str]) -> int:
     return 0
 
 
-def torchrun(arguments: list[str]) -> int:
-    """Starts the one rank, and tells how it ended."""
-    logs = Path(arguments[0]).with_name("logs") / "latest/trainer/torchrun/attempt_0/0"
-    logs.mkdir(parents=True)
-    started = list[subprocess.Popen[bytes]]()
-
-    def end(*_: object) -> None:
-        for process in started:
-            process.terminate()
-        os._exit(128 + signal.SIGTERM)
-
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, end)
-    command = [str(BIN / "rank"), arguments[0], str(os.getpid())]
-    with (logs / "stderr.log").open("wb") as errors:
-        started.append(subprocess.Popen(command, stderr=errors, start_new_session=True))
-    if status := started[0].wait():
-        how = f"Signal {-status} ({signal.Signals(-status).name}) received by PID {started[0].pid}"
-        end_of_it = f"  exitcode  : {status}\n  traceback : {how if status < 0 else 'To enable traceback see ...'}"
-        failed(f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n{end_of_it}")
-    return int(bool(status))
-
-
-def rank(arguments: list[str]) -> int:
-    """The trainer: takes batch after batch, and leaves its weights after each."""
-    file, parent = arguments
-    if os.getppid() != int(parent):  # whoever started it was ended just then
-        return 1
-    stage = Stage.of(file)
+def trainer(arguments: list[str]) -> int:
+    """Takes batch after batch, and leaves its weights after each."""
+    stage = Stage.of(arguments[0])
     quality = quality_of(Path(stage.config["model"]["name"], "model.safetensors"))
     gain = -0.03 if stage.rate >= 3e-4 else 0.03 * math.exp(-(math.log10(max(stage.rate, 1e-30) / 3e-5) ** 2))
     hand_on(stage, 0, quality)
     for step in range(1, int(stage.config.get("max_steps") or 10**6) + 1):
         wait_for(stage.batch(step))
         time.sleep(stage.faults["step_seconds"])
-        if (stage.mode, step) == ("crashes", 3):
-            return 1
-        if (stage.mode, step) == ("disk full", 2):
-            return failed("OSError: [Errno 28] No space left on device: 'model.safetensors'")
         if (stage.mode, step) == ("out of memory", 2):
             return failed(OUT_OF_MEMORY)
         quality = min(max(quality + gain + random.gauss(0, 0.003), 0.02), 0.98)
