@@ -51,7 +51,8 @@ def plausible(environment: Environment, run: Run, folder: Path) -> Run:
     """The run, or the same run as a crash with the reason if it is implausible by itself. (folder: the campaign's)"""
     if run.status != "finished":
         return run
-    reason = of_one(environment, run, outputs.newest(folder / run.dir / "out"))
+    newest = outputs.newest(folder / run.dir / "out")
+    reason = _too_short(environment, run) or _too_old(run, newest) or _too_many(environment, run)
     return replace(run, status="crash", error=reason) if reason else run
 
 
@@ -75,15 +76,6 @@ def plausible_beside(
     return replace(run, status="crash", error=reason) if reason else run
 
 
-def of_one(environment: Environment, run: Run, newest: float) -> str | None:
-    """Why a run is implausible by itself; None if it is not.
-
-    Args:
-        newest: Last write of its checkpoint, in Unix seconds; 0 without one.
-    """
-    return _too_short(environment, run) or _too_old(run, newest) or _too_many(environment, run)
-
-
 def against_others(
     environment: Environment, run: Run, proposal: Proposal, earlier: Sequence[Earlier], folder: Path
 ) -> str | None:
@@ -96,12 +88,6 @@ def against_others(
             reason += ". So small a checkpoint may be equal by chance: save more of what was learned"
         if reason:
             return reason
-    for other in earlier:
-        known = run.program is not None and other.run.program is not None
-        alike = known and _differences(run, proposal, other) == ["seed"]
-        if alike and _coincide(environment.metric, folder / run.dir, folder / other.run.dir):
-            how = f"it reported the same progress as {other.name}, number for number"
-            return _one_training(folder / run.dir, environment.metric, how)
     return None
 
 
@@ -226,21 +212,6 @@ def _differences(run: Run, proposal: Proposal, other: Earlier) -> list[str]:
     mine, theirs = proposal.params, other.proposal.params
     names = [name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name)]
     return ["program"] * program + names + ["seed"] * (run.seed != other.run.seed)
-
-
-def _coincide(metric: str, one: Path, other: Path) -> bool:
-    """Whether two runs reported identical values at several steps, in a metric that varies.
-
-    The objective is compared if it was reported: a learning rate follows its schedule under every seed.
-    """
-    here, there = _metrics(_reports(one)), _metrics(_reports(other))
-    shared = [step for step in here if step in there]
-    if len(shared) < FEWEST_SHARED or any(here[step] != there[step] for step in shared):
-        return False
-    objective = [here[step][metric] for step in shared if metric in here[step]]
-    if objective:
-        return len(set(objective)) > 1
-    return any(here[step] != here[shared[0]] for step in shared)
 
 
 def _reports(place: Path) -> Iterator[dict[str, object]]:

@@ -290,13 +290,11 @@ def machines_of(runs: Iterable[Run]) -> tuple[str, ...]:
 
 def measured(history: History, number: int) -> tuple[Score, ...]:
     """Every score of a trial's program and parameters, one per training run, reruns last."""
-    own = (one for trial in history if trial.number == number for one in _of_runs(trial.score))
-    again = (one for t in history for rerun in t.reruns if rerun.of == number for one in _of_runs(rerun.score))
-    return (*own, *again)
+    return measured_each(history).get(number, ())
 
 
 def measured_each(history: History) -> dict[int, tuple[Score, ...]]:
-    """The same of every trial, by number, without reading the history once for each."""
+    """The same of every trial, by number."""
     every = {trial.number: _of_runs(trial.score) for trial in history}
     for rerun in (rerun for trial in history for rerun in trial.reruns if rerun.of in every):
         every[rerun.of] += _of_runs(rerun.score)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from flows.spec.environment import checked_environment
 from flows.spec.spec import MULTIPLE
 from flows.status import stored_spec
 from tasks.describe import setting
-from tasks.editing.edits import EditFailed, apply_edit
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
 from tasks.stats.ablation import ablation_runs, parts
@@ -132,7 +130,7 @@ def _transferred(own: Question, environment: Environment, looking: bool) -> Ques
         if path.is_dir() and outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
             raise Refused(f"{environment.folder} has changed since the first certificate in it: it froze {path}")
         if arms.champion.edit:
-            _check_edit(ledger, environment, fresh / "program", arms.champion.edit)
+            _check_program(ledger, environment, fresh / "program")
         if not path.is_dir():
             fresh.rename(path)
     finally:
@@ -141,18 +139,10 @@ def _transferred(own: Question, environment: Environment, looking: bool) -> Ques
     return replace(own, transfer=frozen, arms=arms)
 
 
-def _check_edit(ledger: Ledger, environment: Environment, program: Path, edit: str) -> None:
-    """Refuse an edit that was made against another program than that environment's, or that may not be made there."""
-    where = f"--on {environment.name}"
+def _check_program(ledger: Ledger, environment: Environment, program: Path) -> None:
+    """Refuse an edit that was made against another program than that environment's."""
     if outputs.digest(program) != outputs.digest(ledger.program):
         raise Refused(
-            f"{where}: the champion's edit was made against the program of {ledger.environment.name}, and the baseline "
-            f"program of {environment.name} is another: name an environment with the same program"
+            f"--on {environment.name}: the champion's edit was made against the program of {ledger.environment.name}, "
+            f"and the baseline program of {environment.name} is another: name an environment with the same program"
         )
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "program")
-        shutil.copytree(program, copy, copy_function=shutil.copyfile)  # frozen files are read-only
-        try:
-            apply_edit(copy, edit, environment)
-        except EditFailed as failed:
-            raise Refused(f"{where}: the champion's edit cannot be made there: {failed}") from failed

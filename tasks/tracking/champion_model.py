@@ -1,6 +1,6 @@
 """A certified champion in MLflow: the folder `model` of its run, a version of its environment's registered model.
 
-`mlflow.pyfunc.load_model` loads it and runs it in the sandbox: the folder of tasks/serving/packing.py with MLflow's own
+`mlflow.pyfunc.load_model` loads it and runs it in the sandbox: the folder of tasks/serving/loaded.py with MLflow's own
 file MLmodel. No requirements are listed, since Nightshift is on no package index. A champion that answers no rows gets
 a model without the flavour, files only. The alias `champion` moves only to a version that is better than the one it
 points at: by the mean of its certificate's fresh runs, in the same version of the environment.
@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from environments import Environment
 from tasks.describe import caution
-from tasks.serving.description import Description, dtype, width
-from tasks.serving.packing import NotPredictable, pack
+from tasks.serving.loaded import Description, NotPredictable, pack, width
 from tasks.stats.certificate import Certificate
 from tasks.store import safe_read
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
-from tasks.tracking import datasets
-from tasks.tracking.campaign_run import words
+from tasks.tracking.campaign_run import environment_digest, words
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ FOLDER = "model"
 LOADER = "tasks.serving.loaded"
 ABOUT = "A certified champion. Each prediction starts its program in the sandbox; Nightshift must be installed."
 COLUMNS = 1000
-"""Numbers of an observation that the signature lists one by one; a longer one is a tensor."""
+"""Numbers of an observation that a signature can list; a model of longer ones has none."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _version(
         "trial": str(certificate.champion),
         "metric": ledger.environment.metric,
         FRESH_MEAN: repr(certificate.mean("champion")),
-        ENVIRONMENT: datasets.environment_digest(ledger),
+        ENVIRONMENT: environment_digest(ledger),
         **({NOT_LOADABLE: why} if why else {}),
     }
     if not client.search_registered_models(f"name = '{name}'"):
@@ -134,17 +134,14 @@ def _fill(folder: Path, champion: Champion) -> str:
     return why
 
 
-def _signature(packed: Description) -> ModelSignature:
+def _signature(packed: Description) -> ModelSignature | None:
     from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
+    from mlflow.types import ColSpec, Schema, TensorSpec
 
-    asked, seed = packed.settings, ParamSpec("seed", DataType.long, 0)
-    seen, taken = ([leaf.leaf for leaf in leaves] for leaves in (packed.observation, packed.action))
-    wide = width(seen)
-    # Of unnamed numbers MLflow takes arrays, lists and frames of any numeric type; of a tensor its own type alone.
-    one_by_one = Schema([ColSpec("double") for _ in range(wide)])
-    inputs = one_by_one if wide <= COLUMNS else Schema([TensorSpec(dtype(seen, wire=True), (-1, wide))])
+    seen, taken = packed.spaces
+    if width(seen) > COLUMNS:
+        return None
+    answers = np.result_type(*(leaf.native for leaf in taken))
     many = (width(taken),) if len(taken) > 1 or taken[0].shape else ()
-    outputs = Schema([TensorSpec(dtype(taken, wire=False), (-1, *many))])
-    mode = ParamSpec("deterministic", DataType.boolean, bool(asked["deterministic"]))
-    return ModelSignature(inputs, outputs, ParamSchema([mode, seed]))
+    # Of unnamed numbers MLflow takes arrays, lists and frames of any numeric type; of a tensor its own type alone.
+    return ModelSignature(Schema([ColSpec("double")] * width(seen)), Schema([TensorSpec(answers, (-1, *many))]))

@@ -80,8 +80,6 @@ def test_a_loaded_champion_answers_rows_of_observations(store: Store, tmp_path: 
     for given in (ROWS, ROWS.astype(np.float32), ROWS.tolist(), pd.DataFrame(ROWS)):
         answers = model.predict(given)
         assert (answers.tolist(), answers.dtype) == ([1, 0, 1], np.int64)
-    many = np.tile(ROWS, (700, 1))  # more than one frame holds
-    assert np.array_equal(model.predict(many), np.tile([1, 0, 1], 700))
 
 
 def test_red_team_without_a_sandbox_no_model_is_loaded_whatever_it_says_of_itself(
@@ -136,7 +134,7 @@ def test_a_champion_that_answers_no_rows_is_files_only(store: Store, tmp_path: P
     assert register(store, champion).endswith("files only: it left no checkpoint")
     (run,) = champion.trial.runs
     judged = replace(champion.trial, runs=(replace(run, program="a", checkpoint="b"),))
-    assert "judged by a command" in register(store, replace(champion, trial=judged), "night.2")
+    assert "gives it no observations" in register(store, replace(champion, trial=judged), "night.2")
 
 
 # What a trial leaves is never run outside of the sandbox

@@ -16,7 +16,7 @@ import pytest
 from environments.score import Score
 from tasks.recipes.output import PREPARED, Prepared
 from tasks.store.ledger import CERTIFICATE, Ledger
-from tasks.tracking import datasets, sync
+from tasks.tracking import campaign_run, sync
 from tasks.tracking.connection import Store
 from tasks.trial import History, VerdictKind
 from tests.support.histories import certified, tried
@@ -210,7 +210,7 @@ def test_a_trial_is_a_run_below_its_campaign(ledger: Ledger, store: Store) -> No
     assert len(points_of(store, run)["train/m/0"]) == 50
     assert artifacts_of(store, run.info.run_id) == {"config.json", "diff.patch", "log.txt", "out"}
     (dataset,) = run.inputs.dataset_inputs
-    assert (dataset.dataset.name, dataset.dataset.digest) == ("quad", datasets.environment_digest(ledger))
+    assert (dataset.dataset.name, dataset.dataset.digest) == ("quad", campaign_run.environment_digest(ledger))
 
 
 @pytest.mark.parametrize(("kind", "status"), [("crash", "FAILED"), ("cancelled", "KILLED")])
