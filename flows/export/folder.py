@@ -111,7 +111,7 @@ def prediction(facts: Facts, trial: Trial) -> dict[str, Any] | None:
 def _fill(folder: Path, ledger: Ledger, trial: Trial) -> None:
     place, judged = ledger.place_of(trial), trial.runs[0].checkpoint
     environment = folder / "environment" / ledger.campaign.environment
-    shutil.copytree(ledger.path / "environment", environment, copy_function=_copy_writable)
+    copy_tree(ledger.path / "environment", environment)
     program = copy_tree(place.workspace, environment, without=(place.config.name,))
     if place.out.is_dir():
         copy_tree(place.out, folder / "checkpoint", without=(place.progress.name,))
@@ -138,12 +138,6 @@ def _fill(folder: Path, ledger: Ledger, trial: Trial) -> None:
     (folder / "README.md").write_text(shareable(_render("README.md", **values)))
     (folder / "reproduce.sh").write_text(scrub_text(_render("reproduce.sh", **values)))
     (folder / "reproduce.sh").chmod(0o755)
-
-
-def _copy_writable(source: str, target: str) -> None:
-    """Copy a frozen file, which is read-only, as one that may be edited, and executed where that could be."""
-    shutil.copyfile(source, target)
-    Path(target).chmod(Path(target).stat().st_mode | Path(source).stat().st_mode & 0o111)
 
 
 def _copy_links(out: Path, to: Path) -> None:

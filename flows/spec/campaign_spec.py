@@ -16,9 +16,8 @@ from pydantic import field_validator
 
 from environments import Environment, plugins
 from environments.plugins import Refused
-from flows.spec.clock_time import runs_in_time
 from flows.spec.environment import CANCELLERS, check_editable, checked_environment
-from flows.spec.spec import FIXED, Spec, lasting
+from flows.spec.spec import FIXED, Spec, lasting, runs_in_time
 from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.llm import prompts

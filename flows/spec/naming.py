@@ -12,7 +12,7 @@ from prefect import runtime
 from prefect.client.orchestration import get_client
 
 from environments.plugins import Refused
-from flows.spec.clock_time import TIME_OF_DAY, next_time
+from flows.spec.spec import TIME_OF_DAY, next_time
 from tasks.store.ledger import Ledger, free_name, stem_of
 
 if TYPE_CHECKING:

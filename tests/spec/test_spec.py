@@ -15,8 +15,7 @@ import pytest
 from environments.plugins import Refused
 from flows.cli.set_option import overrides_only, parse_settings, stated
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.clock_time import next_time
-from flows.spec.spec import FIXED, Advanced
+from flows.spec.spec import FIXED, Advanced, next_time
 from tasks.store.ledger import Settings
 from tests.support.toy import quadratic
 
