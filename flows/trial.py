@@ -21,7 +21,7 @@ import environments
 from environments.plugins import Refused
 from flows import campaign
 from flows.engine.attempt import Control, Train
-from flows.engine.launching import FLOW, POLL_SECONDS, REQUEST, LaunchRequest, once_visible
+from flows.engine.launching import FLOW, POLL_SECONDS, REQUEST, SHARE, LaunchRequest, once_visible
 from flows.engine.night import Terms
 from flows.engine.recovery import cancellable
 from flows.spec.campaign_spec import CampaignSpec
@@ -59,8 +59,7 @@ def trial(folder: str, request: str, campaign_id: str, runs: str | None = None) 
         if wanted is None:
             raise Refused(
                 f"{path / request} on {platform.node()} is not what the campaign in {folder} asks for, or not there: "
-                "both machines need the same storage. Mount it here under the same path, or set the deployment's "
-                "parameter `runs` to the directory that holds the campaigns here (docs/other-machines.md)"
+                f"{SHARE}"
             )
         with alone(path / wanted.plan.folder):
             if not wanted.is_done(path / "results"):

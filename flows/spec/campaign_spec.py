@@ -16,7 +16,7 @@ from pydantic import field_validator
 
 from environments import Environment, plugins
 from environments.plugins import Refused
-from flows.spec.environment import CANCELLERS, check_editable, checked_environment
+from flows.spec.environment import check_editable, checked_environment
 from flows.spec.spec import FIXED, Spec, lasting, runs_in_time
 from tasks import propose
 from tasks.cancellers import Canceller
@@ -40,7 +40,7 @@ from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.trial import History, baseline
 
-RULES = "tasks.rules"
+RULES, CANCELLERS = "tasks.rules", "tasks.cancellers"
 SPARE = 1.1
 """Factor on the time of a certificate, so that it is not missed by seconds."""
 

@@ -70,8 +70,6 @@ def test_a_likely_mistake_is_warned_of_with_its_remedy(
         ('program = ["fit.py"]', 'program = ["."]', "program: '.' is the environment's folder itself"),
         ("[space.x]", '[prepare]\nprogram = "."\n[space.x]', "prepare: '.' is the environment's folder itself"),
         ("{x} --out", "{x} --seed {seed} --out", "train_cmd: {seed} is filled in by the engine"),
-        ("[space.x]", "[cancel.curv]\nfraction = 0.5\n[space.x]", "cancel: unknown canceller 'curv'"),
-        ("[space.x]", "[cancel.curve]\nfraction = 2\n[space.x]", "cancel: canceller curve: fraction: Input should be"),
     ],
 )
 def test_what_could_never_work_is_refused_before_anything_runs(tmp_path: Path, old: str, new: str, why: str) -> None:
