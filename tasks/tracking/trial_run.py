@@ -56,15 +56,10 @@ def trial_tags(ledger: Ledger, trial: Trial, commit: str | None) -> dict[str, st
         "network": "on" if any(run.network for run in runs) else "",
     }
     return {
-        "kind": "trial",
-        "trial": str(trial.number),
-        "attempt": str(trial.attempt),
-        "proposer": said.proposer,
-        "verdict": trial.verdict.kind,
-        NOTE: trial_note(trial),
-        **{name: value for name, value in optional.items() if value},
-        **origin(ledger),
-    }
+        "kind": "trial", "trial": str(trial.number), "attempt": str(trial.attempt), "proposer": said.proposer,
+        "verdict": trial.verdict.kind, NOTE: trial_note(trial),
+        **{name: value for name, value in optional.items() if value}, **origin(ledger),
+    }  # fmt: skip
 
 
 def origin(ledger: Ledger) -> dict[str, str]:
