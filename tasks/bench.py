@@ -67,7 +67,6 @@ class Bench:
     ) -> None:  # fmt: skip
         """
         Args:
-            parallel: Runs at once.
             transfer: Another environment than the campaign's own, frozen with its certificates.
             budget: Training budget of each run, in that of the environment.
             usd_per_hour: Price of an hour of a slot.

@@ -1,8 +1,7 @@
 """The control of a would-be champion: what it scores without its training.
 
-A program may score well without learning: a hand-written controller, finished weights, planning with a simulator,
-training before the budget begins, or at every start under judgement. Its trial is not kept (tasks/decide.py), unless
-the environment allows it.
+A program may score well without learning: a hand-written controller, finished weights, planning with a simulator. Its
+trial is not kept (tasks/decide.py), unless the environment allows it.
 
 The program is stopped after a hundredth of its training time. Where the environment's own program leaves a checkpoint
 when stopped so early, an edited one must too. An untrained network may play well by luck, so one that then beats the

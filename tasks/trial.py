@@ -1,8 +1,8 @@
 """The values that travel: Proposal, Run, Verdict, Trial. Frozen, plain, without Prefect or torch.
 
 A campaign's whole memory is its *history*: a tuple of trials in the order in which they were decided. Everything
-else (champion, streaks, shares) is computed from it, so resume, retry and replay are one thing. A trial that was run
-again is in it once, at the place of its newest attempt; so the baseline need not be the first, nor numbers increase.
+else is computed from it, so resume, retry and replay are one thing. A trial that was run again is in it once, at the
+place of its newest attempt; so the baseline need not be the first, nor numbers increase.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Proposal:
     model: str = ""
     """The language model or coding agent behind it; empty without one."""
     category: str = ""
-    """Kind of idea, in a word or two; empty if the proposer does not say."""
+    """Kind of idea, in a word or two."""
     instead_of: str = ""
     """Who was asked and failed, and why, if the fallback proposed; empty otherwise."""
     turned_down: tuple[str, ...] = ()
