@@ -30,7 +30,6 @@ from environments.judges._leaves import Leaf, accept, columns, fault, frame_byte
 from environments.judges.control import PROTOCOL, Control
 from environments.limits import Limits
 from environments.plugins import Refused
-from tasks.evaluate import PipedCandidate
 from tasks.sandbox import confinement, isolation, outputs
 from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.interpreter import interpreter_of
@@ -209,6 +208,8 @@ class Policy:
 
     def _answered(self, hello: bytes, frame: bytes, size: int) -> bytes:
         """What its program, started for one prediction, answers. CannotPredict if that is wrong, late or nothing."""
+        from tasks.evaluate import PipedCandidate  # it brings Prefect
+
         place, described = self.place, self._described
         command = workspace.fill(self._judge.command(), {"out": str(place.out), "device": described.device})
         own = interpreter_of(described.python)

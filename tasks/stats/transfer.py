@@ -30,12 +30,7 @@ class Conditions:
     @property
     def name(self) -> str:
         """Their part of a name; empty for the environment's own budget."""
-        return budget_name(self.budget)
-
-
-def budget_name(budget: float) -> str:
-    """A training budget as part of a name; empty for the environment's own."""
-    return "" if budget == 1 else f"-{budget:g}x"
+        return "" if self.budget == 1 else f"-{self.budget:g}x"
 
 
 CAMPAIGNS = Conditions()

@@ -11,19 +11,16 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from environments import Environment
 from tasks.describe import caution
 from tasks.serving.loaded import Description, NotPredictable, pack, width
 from tasks.stats.certificate import Certificate
 from tasks.store import safe_read
 from tasks.store.ledger import Ledger
-from tasks.store.workspace import TrialDir
 from tasks.tracking.campaign_run import environment_digest, words
 from tasks.trial import Trial
 
@@ -48,43 +45,34 @@ COLUMNS = 1000
 """Numbers of an observation that a signature can list; a model of longer ones has none."""
 
 
-@dataclass(frozen=True)
-class Champion:
-    """A certified trial, and where its files are."""
-
-    environment: Environment
-    place: TrialDir
-    trial: Trial
-
-
 def model_name(environment: str) -> str:
     """The registered model of an environment; names may not contain / or :."""
     return f"nightshift.{re.sub(r'[^A-Za-z0-9_.-]', '_', environment)}"
 
 
-def register(client: MlflowClient, ledger: Ledger, certificate: Certificate, champion: Champion, run: Run) -> str:
-    """Make a champion a version of its environment's model, once; returns which, and where the alias is.
+def register(client: MlflowClient, ledger: Ledger, certificate: Certificate, trial: Trial, run: Run) -> str:
+    """Make a certified trial a version of its environment's model, once; returns which, and where the alias is.
 
     Args:
-        run: The champion's, which gets the model's folder among its artifacts.
+        run: The trial's, which gets the model's folder among its artifacts.
     """
     checkpoint = run.data.tags.get("checkpoint", "not uploaded")
     if not checkpoint.startswith("out/"):
         return f"not registered: its checkpoint is {checkpoint}"
     name = model_name(ledger.environment.name)
     known = client.search_model_versions(f"name = '{name}' and run_id = '{run.info.run_id}'")
-    version = known[0] if known else _version(client, name, ledger, certificate, champion, run)
+    version = known[0] if known else _version(client, name, ledger, certificate, trial, run)
     ranked = version.tags.get(RANKED) or _rank(client, name, version, ledger.environment.higher_is_better)
     why = version.tags.get(NOT_LOADABLE)
     return f"{name} version {version.version}, {ranked}" + (f"; files only: {why}" if why else "")
 
 
 def _version(
-    client: MlflowClient, name: str, ledger: Ledger, certificate: Certificate, champion: Champion, run: Run
+    client: MlflowClient, name: str, ledger: Ledger, certificate: Certificate, trial: Trial, run: Run
 ) -> ModelVersion:
     """Upload the model's folder, and make it a version. A kill in between has it uploaded again."""
-    with safe_read.parcel(champion.place.path) as parcel:
-        why = _fill(parcel, champion)
+    with safe_read.parcel(ledger.place_of(trial).path) as parcel:
+        why = _fill(parcel, ledger, trial)
         client.log_artifacts(run.info.run_id, str(parcel), FOLDER)
     tags = {
         "campaign": ledger.campaign.name,
@@ -117,15 +105,15 @@ def _rank(client: MlflowClient, name: str, version: ModelVersion, higher_is_bett
     return f"@{ALIAS}{stays}"
 
 
-def _fill(folder: Path, champion: Champion) -> str:
-    """Pack the champion with MLmodel; returns why it cannot be loaded, empty if it can."""
+def _fill(folder: Path, ledger: Ledger, trial: Trial) -> str:
+    """Pack the trial with MLmodel; returns why it cannot be loaded, empty if it can."""
     from mlflow.models import Model
 
     version, why = importlib.metadata.version("nightshift-rl"), ""
     needs = f"Nightshift {version}, installed where the model is loaded; predictions run in its sandbox"
-    described = Model(metadata={"environment": champion.environment.name, "needs": needs})
+    described = Model(metadata={"environment": ledger.environment.name, "needs": needs})
     try:
-        described.signature = _signature(pack(champion.environment, champion.place, champion.trial, folder))
+        described.signature = _signature(pack(ledger.environment, ledger.place_of(trial), trial, folder))
         described.add_flavor("python_function", loader_module=LOADER, python_version=platform.python_version())
     except NotPredictable as reason:
         described.add_flavor("nightshift", version=version)

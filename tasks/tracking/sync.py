@@ -34,7 +34,6 @@ from tasks.system.files import write_atomic
 from tasks.system.redact import without_passwords
 from tasks.tracking import campaign_run, champion_model, traces, trial_run, wandb_mirror
 from tasks.tracking.campaign_run import own_certificates
-from tasks.tracking.champion_model import Champion
 from tasks.tracking.connection import DATABASE, NotRecorded, Store
 from tasks.tracking.trial_run import trial_key
 from tasks.tracking.values import MetricPoint, digest_of, metric_key, milliseconds, parameters
@@ -304,9 +303,8 @@ class _Campaign:
         trials = [trial for trial in self.history if passed and trial.number == passed[-1].champion]
         for trial in trials:
             run = self.client.get_run(self.runs[trial_key(self.ledger, trial)].info.run_id)
-            champion = Champion(self.ledger.environment, self.ledger.place_of(trial), trial)
             with FileLock(self.store.home / f"{DATABASE}.registry.lock", timeout=LOCK_SECONDS):
-                model = champion_model.register(self.client, self.ledger, passed[-1], champion, run)
+                model = champion_model.register(self.client, self.ledger, passed[-1], trial, run)
             self.client.set_tag(self.parent.info.run_id, "model", model)
 
     def _log(

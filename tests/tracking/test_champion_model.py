@@ -18,9 +18,8 @@ from tasks.serving.loaded import CannotPredict
 from tasks.stats.certificate import Certificate
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.tracking import champion_model, sync
-from tasks.tracking.champion_model import Champion
 from tasks.tracking.connection import Store
-from tests.support.champions import cart, filed
+from tests.support.champions import Champion, cart, filed
 from tests.support.histories import certified
 from tests.support.mlflow_records import artifacts_of, client_of, make_files, put, runs_of, store_in
 from tests.support.trusting import trusted
@@ -55,7 +54,7 @@ def register(store: Store, champion: Champion, name: str = "night.1", certificat
     assert sync.sync(ledger, store, "finished").problem == ""
     (run,) = runs_of(store, ledger)
     with store.client() as client:
-        return champion_model.register(client, ledger, certificate or proof(champion), champion, run)
+        return champion_model.register(client, ledger, certificate or proof(champion), champion.trial, run)
 
 
 def load(store: Store) -> Any:
@@ -124,7 +123,7 @@ def test_the_alias_never_moves_to_a_worse_model(store: Store, tmp_path: Path) ->
     client.set_registered_model_alias(MODEL, "champion", "1")  # by a person
     (run,) = runs_of(store, Ledger.open("better"))
     with store.client() as own:
-        champion_model.register(own, Ledger.open("better"), proof(champion, 6.0), champion, run)
+        champion_model.register(own, Ledger.open("better"), proof(champion, 6.0), champion.trial, run)
     assert client.get_model_version_by_alias(MODEL, "champion").version == 1
 
 
