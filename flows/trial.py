@@ -1,8 +1,7 @@
 """The trial as a flow of its own: train and judge one run of a campaign on a worker, for example on a GPU machine.
 
 A campaign with `launch = "gpu-pair"` has its runs done by the deployment `trial/gpu-pair` (flows/engine/launching.py).
-Request and results are files in the campaign's directory, which both machines share; nothing that counts travels
-through Prefect. This flow never takes the campaign's lock, and writes only that run's directory and task results.
+It never takes the campaign's lock, and writes only that run's directory and task results.
 """
 
 from __future__ import annotations
@@ -69,10 +68,7 @@ def trial(folder: str, request: str, campaign_id: str, runs: str | None = None) 
 
 
 def alone(run: Path) -> AbstractContextManager[object]:
-    """Hold the lock of a run's directory while the block runs, once no other launch is at it.
-
-    A launch taken for dead may live. The file system carries the lock to other machines: docs/other-machines.md.
-    """
+    """Hold the lock of a run's directory while the block runs, once no other launch, taken for dead, is at it."""
     while True:
         with suppress(Timeout):
             return FileLock(run / "launch.lock").acquire(timeout=0)
@@ -80,10 +76,7 @@ def alone(run: Path) -> AbstractContextManager[object]:
 
 
 def measure(path: Path, request: LaunchRequest) -> None:
-    """Make one run of the campaign in `path`, on this machine.
-
-    Refused where the shared storage shows another history or other prepared files than the campaign's machine.
-    """
+    """Make one run of the campaign in `path`. Refused where the storage shows another history, or prepared files."""
     ledger = Ledger.at(path)
     ledger.verify()
     history, transfer = _history(ledger, request), None

@@ -1,7 +1,6 @@
 """Record: a decided trial goes into the campaign's files, from where MLflow gets it. Idempotent.
 
-It is no task of Prefect: it takes milliseconds, what it writes is its result, and `decide` has told the verdict. A task
-would be three events to the server for every trial, and a row that repeats another.
+It is no task of Prefect, since what it writes is its result, and `decide` has told the verdict.
 """
 
 from __future__ import annotations

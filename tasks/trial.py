@@ -60,7 +60,7 @@ class Proposal:
     seen: int = 0
     """Number of decided trials that the proposer knew."""
     pending: tuple[int, ...] = ()
-    """Trials that were proposed but not decided when this one was proposed."""
+    """Trials that were under way when this one was proposed."""
     proposer: str = "baseline"
     """The proposer that made it; it may differ from the one that was asked."""
     usage: Usage = NOTHING_BOUGHT
@@ -70,7 +70,7 @@ class Proposal:
     category: str = ""
     """Kind of idea, in a word or two."""
     instead_of: str = ""
-    """Who was asked and failed, and why, if the fallback proposed; empty otherwise."""
+    """Who was asked and failed, and why, if the fallback proposed."""
     turned_down: tuple[str, ...] = ()
     """Why earlier suggestions for this trial were refused, in order."""
     switch: str = ""

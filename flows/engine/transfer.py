@@ -31,11 +31,8 @@ from tasks.trial import baseline, best
 def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "", *, looking: bool = False) -> list[Question]:
     """The questions of a certificate: one for each environment in `on`, or one for the campaign's own.
 
-    Each other environment is frozen when it is first certified in, which needs the campaign's lock; not where somebody
-    is only `looking`. Of several, those that are answered are left out.
-
-    Raises:
-        Refused: the champion cannot run there, or the budget is beyond the limits.
+    Each other environment is frozen when it is first certified in; not where somebody is only `looking`. Of several,
+    those that are answered are left out. Refused if the champion cannot run there, or for too long.
     """
     ledger.check_version()
     spec, times = CampaignSpec.of(**stored_spec(ledger)), multiple(budget)
@@ -75,11 +72,7 @@ def check_fits(campaign: Environment, other: Environment) -> None:
 
 
 def cost(question: Question, runs: int | None = None) -> str:
-    """The most that a certificate may take, in words.
-
-    Args:
-        runs: Fresh runs of each arm at most, where that was asked for.
-    """
+    """The most that a certificate may take, in words. (runs: fresh runs of each arm at most)"""
     environment, design = question.environment, certifying.planned(question, runs)
     return (
         f"{setting(environment.name, question.budget)}: at most {design.champion} v {design.baseline} runs of at most "

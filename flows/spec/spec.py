@@ -227,10 +227,8 @@ FIXED = tuple(name for name, field in OPTIONS.items() if declared(field).get("fi
 
 
 def spread(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of the flow as the model has them.
-
-    An option may stand by itself, under `advanced`, or there in its group. What was left empty is left out: the form
-    says so by an empty text, the flow's function and the command line by None.
+    """Parameters of the flow as the model has them: an option may stand by itself, under `advanced`, or there in its
+    group. What was left empty is left out.
     """
     advanced = parsed(stated.get("advanced") or {})
     if isinstance(advanced, BaseModel):

@@ -1,12 +1,10 @@
 """`sync`: make MLflow show what a campaign's folder holds.
 
-It may be called at any time again: it looks up which runs MLflow has, and creates or completes the rest. A run is found
-by its tag `nightshift.key` (campaign, trial, attempt). Its tag `nightshift.digest` is set last, so a run that a kill
-left half done, or whose trial has changed since, is completed by the next call. What is sent twice is the same: points
-have times that follow from the trial.
+It may be called at any time again. A run is found by its tag `nightshift.key` (campaign, trial, attempt). Its tag
+`nightshift.digest` is set last, so a run that a kill left half done, or whose trial has changed since, is completed by
+the next call. What is sent twice is the same: points have times that follow from the trial.
 
-What came of the last call is in `mlflow.json`, for people and for `prune`; `sync` itself asks MLflow. Weights & Biases
-is brought up to date besides, where it is asked for (wandb_mirror.py).
+What came of the last call is in `mlflow.json`, for people and for `prune`; `sync` itself asks MLflow.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The MLflow run of a trial: parameters, tags, metrics and log. (Of its campaign: campaign_run.py.)
 
-The content of out/ comes from an untrusted program: links are not followed, numbers are checked, names cleaned, sizes
-bounded. MLflow draws a single point at step 0 as a bar, so scalars are logged there, and curves under `train/` against
-environment steps.
+The content of out/ comes from an untrusted program. MLflow draws a single point at step 0 as a bar, so scalars are
+logged there, and curves under `train/` against environment steps.
 """
 
 from __future__ import annotations

@@ -143,9 +143,6 @@ def test_only_a_fault_of_the_machine_is_tried_again_and_leaves_no_result(
     assert made == "done" and len(ran) == tried + 1, "another life tries it again"
 
 
-FULL = '{"failed": "the disk is full: trainer.log", "retry": true, "unsure": true}\\n'
-
-
 def test_half_a_result_is_none(tmp_path: Path) -> None:
     path = tmp_path / f"{KEY}/train"
     path.parent.mkdir(parents=True)

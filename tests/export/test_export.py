@@ -167,7 +167,7 @@ def test_all_files_are_as_they_were_judged_or_nothing_is_exported(
     monkeypatch.setenv("SOME_API_KEY", "sk-planted-0123456789")
     assert "sk-planted" not in (export(ledger, tmp_path / "again") / "champion.patch").read_text()
     monkeypatch.setenv("SOME_API_KEY", "#!/bin/sh")
-    with pytest.raises(OSError, match="SOME_API_KEY"):
+    with pytest.raises(Refused, match="SOME_API_KEY"):
         export(ledger, tmp_path / "never")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flows.campaign import campaign
 from flows.certify import certify
@@ -23,11 +23,6 @@ else:
 FORM = campaign.parameters.model_dump()
 MODELS = [FORM, *(FORM["definitions"][name.capitalize()] for name in ("advanced", *GROUPS))]
 PAGE = Path(__file__).parents[2] / "docs/options.md"
-
-
-def parsed(*arguments: str) -> dict[str, Any]:
-    _, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
-    return bound.arguments
 
 
 def test_the_form_has_first_what_people_change_first_and_every_option_once() -> None:
