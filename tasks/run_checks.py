@@ -30,7 +30,7 @@ ROLLOUT = 2**16
 """Steps beyond the step budget that are tolerated for a large batch, in addition to a share of it."""
 FEWEST_SHARED = 3
 SMALL_BYTES = 64
-"""A checkpoint that holds hardly more than a score, which two runs may have in common."""
+"""A file that holds hardly more than a score, which two runs may have in common."""
 SEED_REMEDY = (
     "draw everything from the run's seed (in config.json, {seed} in a command line), "
     "or set deterministic = true if training draws nothing at random"
@@ -82,13 +82,8 @@ def against_others(
     """Why a run is implausible beside earlier ones; None if it is not."""
     if environment.deterministic:
         return None
-    for other in earlier:
-        reason = _same_checkpoint(folder, environment.metric, run, proposal, other)
-        if reason and outputs.length(folder / run.dir / "out") <= SMALL_BYTES:
-            reason += ". So small a checkpoint may be equal by chance: save more of what was learned"
-        if reason:
-            return reason
-    return None
+    reasons = (_same_checkpoint(folder, environment.metric, run, proposal, other) for other in earlier)
+    return next(filter(None, reasons), None)
 
 
 def _too_short(environment: Environment, run: Run) -> str | None:

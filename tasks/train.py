@@ -1,7 +1,6 @@
 """Proposal -> Run: prepare the workspace, run the program within its budget, and record how it ended.
 
-The engine owns the clock and the budget. The program reports progress in out/progress.jsonl and leaves a checkpoint in
-out/; nothing that it prints or reports is a score.
+The program reports progress in out/progress.jsonl and leaves a checkpoint in out/; nothing that it reports is a score.
 """
 
 from __future__ import annotations
@@ -70,11 +69,7 @@ class Cut:
     persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/train",
 )  # fmt: skip
 def train(key: TaskKey, bench: Bench, plan: RunPlan, reason_to_stop: ReasonToStop | None = None) -> State[Run]:
-    """One training run of a proposal.
-
-    Args:
-        reason_to_stop: Why a run with this progress should end early.
-    """
+    """One training run of a proposal. (reason_to_stop: why a run with this progress should end early)"""
     environment = bench.environment
     with bench.slot(key) as slot:
         run = run_program(

@@ -164,9 +164,7 @@ def has_died(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
 def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) -> None:
     """Have a run of a deployment make a training and its judgement, and return when its results are there.
 
-    Raises:
-        LaunchDied: its machine died.
-        CannotLaunch: it failed there, or that machine does not see the campaign's directory.
+    Raises LaunchDied: its machine died; or CannotLaunch: it failed there, or does not see the campaign's directory.
     """
     results = bench.ledger.results
     with bench.under_way(key):

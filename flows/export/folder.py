@@ -72,7 +72,7 @@ def export(ledger: Ledger, to: Path) -> Path:
     """Write the champion that ships, or else the best kept trial, into a new folder; returns its absolute path.
 
     Raises:
-        Refused: there is no champion but the baseline, `to` is not empty, or the champion's files are gone or changed.
+        Refused: there is no champion, `to` is not empty, or files are gone, have changed, or hold a secret.
         OSError: `to` cannot be written; nothing is left of it.
     """
     trial = champion(ledger)
@@ -94,10 +94,7 @@ def export(ledger: Ledger, to: Path) -> Path:
 
 
 def prediction(facts: Facts, trial: Trial) -> dict[str, Any] | None:
-    """The interval in which the score of a new run is expected, by Student's t; None with fewer than two scores.
-
-    `fresh`: whether these are a certificate's: scores of a search are too good on average.
-    """
+    """The interval in which the score of a new run is expected, by Student's t; None with fewer than two scores."""
     fresh = [score.value for one in facts.own[-1:] for score in one.scores("champion") if score.value is not None]
     values = fresh or [score.value for score in measured(facts.history, trial.number) if score.value is not None]
     count = len(values)

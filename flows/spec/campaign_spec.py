@@ -104,7 +104,7 @@ class CampaignSpec(Spec):
         return runs_in_time(vars(self), begun, environment.budget_seconds)
 
     def time_for_a_trial(self, environment: Environment, history: History) -> float:
-        """Most seconds of the next trial: full training budgets, and the longest that any run took besides."""
+        """Most seconds of the next trial."""
         thinking = max((trial.proposal.seconds for trial in history), default=0.0)
         return self.machine_time_for_a_trial(environment, history, self.parallel) + thinking
 

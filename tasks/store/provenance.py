@@ -91,6 +91,6 @@ def _of(proposal: Proposal) -> Iterator[tuple[str, str]]:
 
 
 def _line(text: str) -> str:
-    """A text as one safe line: its first line, and its last, as for a crash."""
+    """A text as one safe line: its first line, and its last."""
     lines = [line for line in (" ".join(line.split()) for line in clean(text)) if line.strip("`")]
     return capped(" ... ".join([*lines[:1], *lines[1:][-1:]]), LINE)

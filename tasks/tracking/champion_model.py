@@ -1,9 +1,8 @@
 """A certified champion in MLflow: the folder `model` of its run, a version of its environment's registered model.
 
-`mlflow.pyfunc.load_model` loads it and runs it in the sandbox: the folder of tasks/serving/loaded.py with MLflow's own
-file MLmodel. No requirements are listed, since Nightshift is on no package index. A champion that answers no rows gets
-a model without the flavour, files only. The alias `champion` moves only to a version that is better than the one it
-points at: by the mean of its certificate's fresh runs, in the same version of the environment.
+It is the folder of tasks/serving/loaded.py with MLflow's own file MLmodel. A champion that answers no rows gets a model
+without the flavour, files only. The alias `champion` moves only to a version that is better than the one it points at:
+by the mean of its certificate's fresh runs, in the same version of the environment.
 """
 
 from __future__ import annotations

@@ -125,20 +125,6 @@ def test_a_checkpoint_that_was_seen_before_is_not_believed_of_another_run(
     assert found is None if words is None else re.search(words, found or "")
 
 
-@pytest.mark.parametrize(("bytes_left", "small"), [(10, True), (1000, False)])
-def test_equal_checkpoints_of_a_few_bytes_are_refused_with_a_remedy_whatever_progress_says(
-    bytes_left: int, small: bool, environment: Environment, tmp_path: Path
-) -> None:
-    other = but(EARLIER, checkpoint=FINE.checkpoint, seed=2)
-    report(tmp_path, FINE, [1.0, 2.0])
-    report(tmp_path, other, [1.0, 3.0])
-    (tmp_path / FINE.dir / "out/score.json").write_text("7" * bytes_left)
-
-    found = run_checks.against_others(environment, FINE, Proposal({"x": 1}), (earlier(4, other, {"x": 1}),), tmp_path)
-    assert found and "byte for byte" in found
-    assert ("by chance" in found) is small
-
-
 EARLIER = but(FINE, dir="trials/0004", seed=2, checkpoint="d")
 RISING = [0.5, 0.25, 0.125, 0.1]
 
