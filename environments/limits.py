@@ -21,7 +21,6 @@ class Limits(BaseModel):
         default=1, ge=0.001, le=1e6, description="Temporary files, and likewise shared memory, in GiB."
     )
     output_mb: float = Field(default=64, gt=0, le=1e6, description="Printed output, in MiB.")
-    steps_per_second: float = Field(default=1e7, gt=0, description="Plausible training steps per second.")
     least_seconds: float | None = Field(
         default=None, ge=0, description="Shortest plausible training, in seconds; absent: a thousandth of the budget."
     )

@@ -1,7 +1,7 @@
 """Approval in Prefect: a run of the flow `approve` per waiting proposal, with its diff and a form.
 
-The run is created suspended, is never executed and needs no worker. An answer in its form reaches the campaign at its
-next turn. `nightshift approve` and `nightshift reject` do the same in a terminal, also where no server answers.
+The run is created suspended, and is never executed. An answer in its form reaches the campaign at its next turn.
+`nightshift approve` and `nightshift reject` do the same in a terminal, also where no server answers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The trial as a flow of its own: train and judge one run of a campaign on a worker, for example on a GPU machine.
 
 A campaign with `launch = "gpu-pair"` has its runs done by the deployment `trial/gpu-pair` (flows/engine/launching.py).
-Request and results are files in the campaign's directory, which both machines share; nothing that counts travels
-through Prefect. This flow never takes the campaign's lock, and writes only that run's directory and task results.
+It never takes the campaign's lock, and writes only that run's directory and task results.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import environments
 from environments.plugins import Refused
 from flows import campaign
 from flows.engine.attempt import Control, Train
-from flows.engine.launching import FLOW, POLL_SECONDS, REQUEST, LaunchRequest, once_visible
+from flows.engine.launching import FLOW, POLL_SECONDS, REQUEST, SHARE, LaunchRequest, once_visible
 from flows.engine.night import Terms
 from flows.engine.recovery import cancellable
 from flows.spec.campaign_spec import CampaignSpec
@@ -59,8 +58,7 @@ def trial(folder: str, request: str, campaign_id: str, runs: str | None = None) 
         if wanted is None:
             raise Refused(
                 f"{path / request} on {platform.node()} is not what the campaign in {folder} asks for, or not there: "
-                "both machines need the same storage. Mount it here under the same path, or set the deployment's "
-                "parameter `runs` to the directory that holds the campaigns here (docs/other-machines.md)"
+                f"{SHARE}"
             )
         with alone(path / wanted.plan.folder):
             if not wanted.is_done(path / "results"):
@@ -70,10 +68,7 @@ def trial(folder: str, request: str, campaign_id: str, runs: str | None = None) 
 
 
 def alone(run: Path) -> AbstractContextManager[object]:
-    """Hold the lock of a run's directory while the block runs, once no other launch is at it.
-
-    A launch taken for dead may live. The file system carries the lock to other machines: docs/other-machines.md.
-    """
+    """Hold the lock of a run's directory while the block runs, once no other launch, taken for dead, is at it."""
     while True:
         with suppress(Timeout):
             return FileLock(run / "launch.lock").acquire(timeout=0)
@@ -81,10 +76,7 @@ def alone(run: Path) -> AbstractContextManager[object]:
 
 
 def measure(path: Path, request: LaunchRequest) -> None:
-    """Make one run of the campaign in `path`, on this machine.
-
-    Refused where the shared storage shows another history or other prepared files than the campaign's machine.
-    """
+    """Make one run of the campaign in `path`. Refused where the storage shows another history, or prepared files."""
     ledger = Ledger.at(path)
     ledger.verify()
     history, transfer = _history(ledger, request), None

@@ -1,7 +1,6 @@
 """The bench: what all runs of a campaign share, and the plan of one run. Arguments of train, evaluate and control.
 
-A bench is no dataclass on purpose: Prefect looks through the arguments of every task for results of other tasks, and
-would look through environment, ledger and slots each time.
+A bench is no dataclass on purpose: Prefect would look through all of it for results of other tasks.
 """
 
 from __future__ import annotations
@@ -54,8 +53,7 @@ class RunPlan:
     units: Units | None = None
     """What it is judged on; None: its own draw."""
     echo: Units | None = None
-    """What another run of the same program was judged on, where this one is to be judged too: the score does not count,
-    but equal results show that the program ignores its seed."""
+    """What another run was judged on, where this one is judged too: equal results show that it ignores its seed."""
 
 
 class Bench:
@@ -67,7 +65,6 @@ class Bench:
     ) -> None:  # fmt: skip
         """
         Args:
-            parallel: Runs at once.
             transfer: Another environment than the campaign's own, frozen with its certificates.
             budget: Training budget of each run, in that of the environment.
             usd_per_hour: Price of an hour of a slot.

@@ -1,11 +1,10 @@
 """Checkpoints: what the four tasks of a trial have in common.
 
 A task's result is a file in the campaign's directory, named by its key: `results/<TaskKey>/train`. A task whose file
-exists is not run again, whichever process or flow run asks for it: the file is the checkpoint, not the state on a
-server. Prefect writes it when the task has ended, so a kill before that means that the task runs again.
+exists is not run again, whichever process or flow run asks for it. Prefect writes it when the task has ended, so a kill
+before that means that the task runs again.
 
-A trial that fails is a result, in a Failed state that a person sees. Only a fault of the machine is an exception, and
-only that is retried.
+A trial that fails is a result, in a Failed state. Only a fault of the machine is an exception, and is retried.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The control of a would-be champion: what it scores without its training.
 
-A program may score well without learning: a hand-written controller, finished weights, planning with a simulator,
-training before the budget begins, or at every start under judgement. Its trial is not kept (tasks/decide.py), unless
-the environment allows it.
+A program may score well without learning: a hand-written controller, finished weights, planning with a simulator. Its
+trial is not kept (tasks/decide.py), unless the environment allows it.
 
 The program is stopped after a hundredth of its training time. Where the environment's own program leaves a checkpoint
 when stopped so early, an edited one must too. An untrained network may play well by luck, so one that then beats the
@@ -47,12 +46,7 @@ STARTUP_SHARE = 0.1
 def control(
     key: TaskKey, bench: Bench, plan: RunPlan, trained: Run, need: Wait | None, first: Reference
 ) -> State[UntrainedControl]:
-    """Run the same program and parameters, stop it after a hundredth of the time, and judge its checkpoint.
-
-    Args:
-        plan: That of the trial's first run, `trained`.
-        need: What the baseline needed, by which the judge waits for it; None: that is not bounded.
-    """
+    """Run again what `trained` was, stop it after a hundredth of the time, and judge what it left."""
     bench.ledger.verify()
     with bench.slot(key) as slot:
         found = control_of(bench, plan, trained, need, first, slot)
@@ -60,9 +54,8 @@ def control(
 
 
 def baseline_need(history: History, proposal: Proposal) -> Wait | None:
-    """What the baseline needed under judgement, by which the judge waits for a program, which could train on there.
-
-    The largest need of its runs counts, on any machine. None for the baseline's own, and while none is known.
+    """The most that the baseline needed under judgement, by which the judge waits for a program, which could train on
+    there. None for the baseline's own, and while none is known.
     """
     first = baseline(history)
     needs = [score.waited for score in measured(history, 0) if score.waited is not None]

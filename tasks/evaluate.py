@@ -1,7 +1,6 @@
 """Run -> Score: start the candidate, hand it to the environment's judge, and return the judge's score.
 
-The judge talks to the candidate over pipes and sets its deadlines; this module owns the process. A candidate that
-answers wrongly, late or not at all gets a missing score with the reason.
+A candidate that answers wrongly, late or not at all gets a missing score with the reason.
 """
 
 from __future__ import annotations

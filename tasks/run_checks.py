@@ -7,10 +7,9 @@ are the program's own claims; careful cheating is caught by the judge and by fre
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,6 +18,7 @@ from pathlib import Path
 from environments import Environment, safe_open
 from environments.score import Score
 from tasks.sandbox import outputs
+from tasks.sandbox.progress import parse_report
 from tasks.trial import History, Proposal, Run
 
 PROGRESS_BYTES = 4 * 2**20
@@ -30,7 +30,7 @@ ROLLOUT = 2**16
 """Steps beyond the step budget that are tolerated for a large batch, in addition to a share of it."""
 FEWEST_SHARED = 3
 SMALL_BYTES = 64
-"""A checkpoint that holds hardly more than a score, which two runs may have in common."""
+"""A file that holds hardly more than a score, which two runs may have in common."""
 SEED_REMEDY = (
     "draw everything from the run's seed (in config.json, {seed} in a command line), "
     "or set deterministic = true if training draws nothing at random"
@@ -51,7 +51,8 @@ def plausible(environment: Environment, run: Run, folder: Path) -> Run:
     """The run, or the same run as a crash with the reason if it is implausible by itself. (folder: the campaign's)"""
     if run.status != "finished":
         return run
-    reason = of_one(environment, run, outputs.newest(folder / run.dir / "out"))
+    newest = outputs.newest(folder / run.dir / "out")
+    reason = _too_short(environment, run) or _too_old(run, newest) or _too_many(environment, run)
     return replace(run, status="crash", error=reason) if reason else run
 
 
@@ -75,34 +76,14 @@ def plausible_beside(
     return replace(run, status="crash", error=reason) if reason else run
 
 
-def of_one(environment: Environment, run: Run, newest: float) -> str | None:
-    """Why a run is implausible by itself; None if it is not.
-
-    Args:
-        newest: Last write of its checkpoint, in Unix seconds; 0 without one.
-    """
-    return _too_short(environment, run) or _too_old(run, newest) or _too_many(environment, run)
-
-
 def against_others(
     environment: Environment, run: Run, proposal: Proposal, earlier: Sequence[Earlier], folder: Path
 ) -> str | None:
     """Why a run is implausible beside earlier ones; None if it is not."""
     if environment.deterministic:
         return None
-    for other in earlier:
-        reason = _same_checkpoint(folder, environment.metric, run, proposal, other)
-        if reason and outputs.length(folder / run.dir / "out") <= SMALL_BYTES:
-            reason += ". So small a checkpoint may be equal by chance: save more of what was learned"
-        if reason:
-            return reason
-    for other in earlier:
-        known = run.program is not None and other.run.program is not None
-        alike = known and _differences(run, proposal, other) == ["seed"]
-        if alike and _coincide(environment.metric, folder / run.dir, folder / other.run.dir):
-            how = f"it reported the same progress as {other.name}, number for number"
-            return _one_training(folder / run.dir, environment.metric, how)
-    return None
+    reasons = (_same_checkpoint(folder, environment.metric, run, proposal, other) for other in earlier)
+    return next(filter(None, reasons), None)
 
 
 def _too_short(environment: Environment, run: Run) -> str | None:
@@ -127,15 +108,8 @@ def _too_old(run: Run, newest: float) -> str | None:
 
 def _too_many(environment: Environment, run: Run) -> str | None:
     steps, budget = run.steps or 0, environment.budget_steps
-    count = f"{steps:,}" if steps < 1e15 else "more than 1e15"
     if budget and steps > budget * OVERSHOOT + ROLLOUT:
-        return f"reported {count} steps of a budget of {budget:,}: stop at budget_steps, and count single steps"
-    rate = environment.limits.steps_per_second
-    if steps > rate * max(run.seconds, 1.0):
-        return (
-            f"reported {count} steps in {run.seconds:g} s, more than {rate:g} a second: count single steps, "
-            "or raise steps_per_second in [limits]"
-        )
+        return f"reported {steps:,} steps of a budget of {budget:,}: stop at budget_steps, and count single steps"
     return None
 
 
@@ -148,7 +122,7 @@ def same_play(folder: Path, metric: str, one: tuple[Run, Score], first: tuple[Ru
     run, score = one
     if not score.echo or score.echo != first[1].units or len(set(score.echo)) == 1:
         return None
-    here, there = (_metrics(_reports(folder / each.dir)) for each in (run, first[0]))
+    here, there = (_metrics(folder / each.dir) for each in (run, first[0]))
     shared = here.keys() & there.keys()
     if shared and any(here[step] != there[step] for step in shared):
         return None
@@ -211,7 +185,7 @@ def _one_training(run_dir: Path, metric: str, how: str) -> str:
 
 def learned_nothing(run_dir: Path, metric: str) -> str:
     """The sign that a training changed nothing: its reports of the objective are all equal. Empty without one."""
-    reports = [report[metric] for report in _metrics(_reports(run_dir)).values() if metric in report]
+    reports = [report[metric] for report in _metrics(run_dir).values() if metric in report]
     if len(reports) < FEWEST_SHARED or len(set(reports)) > 1:
         return ""
     return (
@@ -228,48 +202,22 @@ def _differences(run: Run, proposal: Proposal, other: Earlier) -> list[str]:
     return ["program"] * program + names + ["seed"] * (run.seed != other.run.seed)
 
 
-def _coincide(metric: str, one: Path, other: Path) -> bool:
-    """Whether two runs reported identical values at several steps, in a metric that varies.
-
-    The objective is compared if it was reported: a learning rate follows its schedule under every seed.
-    """
-    here, there = _metrics(_reports(one)), _metrics(_reports(other))
-    shared = [step for step in here if step in there]
-    if len(shared) < FEWEST_SHARED or any(here[step] != there[step] for step in shared):
-        return False
-    objective = [here[step][metric] for step in shared if metric in here[step]]
-    if objective:
-        return len(set(objective)) > 1
-    return any(here[step] != here[shared[0]] for step in shared)
-
-
-def _reports(place: Path) -> Iterator[dict[str, object]]:
-    """A run's reports, as far as they can be read; empty if progress.jsonl is missing or no regular file."""
+def _metrics(run_dir: Path) -> dict[int, Metrics]:
+    """The numbers that a run reported, by step, the last ones of each; none where progress.jsonl is no regular file."""
     try:
         with ExitStack() as stack:
-            folder = safe_open.open_folder(place / "out")
+            folder = safe_open.open_folder(run_dir / "out")
             stack.callback(os.close, folder)
             data = stack.enter_context(safe_open.open_file("progress.jsonl", folder)).read(PROGRESS_BYTES)
     except OSError as error:
         if safe_open.is_programs_doing(error):
-            return
+            return {}
         raise
-    for line in data.splitlines():
-        with suppress(ValueError, RecursionError):
-            if isinstance(report := json.loads(line), dict):
-                yield report
-
-
-def _metrics(reports: Iterable[Mapping[str, object]]) -> dict[int, Metrics]:
-    """The reported numbers by step; the last ones if a step was reported twice."""
     found: dict[int, Metrics] = {}
-    for report in reports:
+    for report in filter(None, map(parse_report, data.splitlines())):
         step, metrics = report.get("step"), report.get("metrics")
-        if not isinstance(step, int) or not isinstance(metrics, dict):
-            continue
-        numbers = {name: number for name, value in metrics.items() if (number := _number(value)) is not None}
-        if numbers:
-            found[step] = numbers
+        if isinstance(step, int) and isinstance(metrics, dict):
+            found[step] = {name: number for name, value in metrics.items() if (number := _number(value)) is not None}
     return found
 
 

@@ -1,7 +1,6 @@
 """Proposal -> Run: prepare the workspace, run the program within its budget, and record how it ended.
 
-The engine owns the clock and the budget. The program reports progress in out/progress.jsonl and leaves a checkpoint in
-out/; nothing that it prints or reports is a score.
+The program reports progress in out/progress.jsonl and leaves a checkpoint in out/; nothing that it reports is a score.
 """
 
 from __future__ import annotations
@@ -70,11 +69,7 @@ class Cut:
     persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/train",
 )  # fmt: skip
 def train(key: TaskKey, bench: Bench, plan: RunPlan, reason_to_stop: ReasonToStop | None = None) -> State[Run]:
-    """One training run of a proposal.
-
-    Args:
-        reason_to_stop: Why a run with this progress should end early.
-    """
+    """One training run of a proposal. (reason_to_stop: why a run with this progress should end early)"""
     environment = bench.environment
     with bench.slot(key) as slot:
         run = run_program(
@@ -120,17 +115,9 @@ def placeholders(environment: Environment, params: Params, out: Path, seed: int)
 
 
 def run_program(
-    marker: str,
-    environment: Environment,
-    isolation: Isolation,
-    program: Path,
-    place: TrialDir,
-    proposal: Proposal,
-    seed: int,
-    cut: Cut | None = None,
-    reason_to_stop: ReasonToStop | None = None,
-    slot: Slot = NOWHERE,
-) -> Run:
+    marker: str, environment: Environment, isolation: Isolation, program: Path, place: TrialDir, proposal: Proposal,
+    seed: int, cut: Cut | None = None, reason_to_stop: ReasonToStop | None = None, slot: Slot = NOWHERE,
+) -> Run:  # fmt: skip
     """Train once. Whatever the program does, the result is a Run; only a fault of the machine raises (CannotStart).
 
     `reason_to_stop` is called at every twentieth of the budget; its first reason cancels the run. `cut` stops the
@@ -163,32 +150,15 @@ def run_program(
     is_believed = failure and failure.retry and session.status == "crash" and _is_beyond_edits(environment)
     if failure and is_believed and not (failure.unsure and is_last_attempt()):
         raise CannotStart(f"{failure.reason} (log: {place.log})")
+    progress, checkpoint = session.progress, outputs.checkpoint(place.out) if session.status == "finished" else None
     return Run(
-        dir=f"{place.path.parent.name}/{place.path.name}",
-        seed=seed,
-        seconds=round(session.seconds, 3),
-        status=session.status,
-        error=session.error,
-        peak_memory=session.peak_memory,
-        gpu_memory=session.gpu_memory,
-        steps=session.progress.steps,
-        started=started,
-        wall_seconds=round(clock() - before, 3),
-        reported=session.progress.reported,
-        startup=session.startup and round(session.startup, 3),
-        isolation=session.level,
-        network=environment.network,
-        program=digest,
-        checkpoint=outputs.checkpoint(place.out) if session.status == "finished" else None,
-        curve=session.progress.curve,
-        due=session.early.due,
-        machine=machine(),
-        job=os.environ.get("SLURM_JOB_ID", ""),
-        resources=session.resources,
-        usd=session.usd,
-        rented_gpus=session.rented_gpus,
-        note=session.progress.note,
-    )
+        f"{place.path.parent.name}/{place.path.name}", seed, round(session.seconds, 3), session.status, session.error,
+        session.peak_memory, session.gpu_memory, progress.steps, started, round(clock() - before, 3),
+        progress.reported, session.startup and round(session.startup, 3), isolation=session.level,
+        network=environment.network, program=digest, checkpoint=checkpoint, curve=progress.curve,
+        due=session.early.due, machine=machine(), job=os.environ.get("SLURM_JOB_ID", ""),
+        resources=session.resources, usd=session.usd, rented_gpus=session.rented_gpus, note=progress.note,
+    )  # fmt: skip
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """The values that travel: Proposal, Run, Verdict, Trial. Frozen, plain, without Prefect or torch.
 
 A campaign's whole memory is its *history*: a tuple of trials in the order in which they were decided. Everything
-else (champion, streaks, shares) is computed from it, so resume, retry and replay are one thing. A trial that was run
-again is in it once, at the place of its newest attempt; so the baseline need not be the first, nor numbers increase.
+else is computed from it, so resume, retry and replay are one thing. A trial that was run again is in it once, at the
+place of its newest attempt; so the baseline need not be the first, nor numbers increase.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Proposal:
     seen: int = 0
     """Number of decided trials that the proposer knew."""
     pending: tuple[int, ...] = ()
-    """Trials that were proposed but not decided when this one was proposed."""
+    """Trials that were under way when this one was proposed."""
     proposer: str = "baseline"
     """The proposer that made it; it may differ from the one that was asked."""
     usage: Usage = NOTHING_BOUGHT
@@ -68,9 +68,9 @@ class Proposal:
     model: str = ""
     """The language model or coding agent behind it; empty without one."""
     category: str = ""
-    """Kind of idea, in a word or two; empty if the proposer does not say."""
+    """Kind of idea, in a word or two."""
     instead_of: str = ""
-    """Who was asked and failed, and why, if the fallback proposed; empty otherwise."""
+    """Who was asked and failed, and why, if the fallback proposed."""
     turned_down: tuple[str, ...] = ()
     """Why earlier suggestions for this trial were refused, in order."""
     switch: str = ""
@@ -290,13 +290,11 @@ def machines_of(runs: Iterable[Run]) -> tuple[str, ...]:
 
 def measured(history: History, number: int) -> tuple[Score, ...]:
     """Every score of a trial's program and parameters, one per training run, reruns last."""
-    own = (one for trial in history if trial.number == number for one in _of_runs(trial.score))
-    again = (one for t in history for rerun in t.reruns if rerun.of == number for one in _of_runs(rerun.score))
-    return (*own, *again)
+    return measured_each(history).get(number, ())
 
 
 def measured_each(history: History) -> dict[int, tuple[Score, ...]]:
-    """The same of every trial, by number, without reading the history once for each."""
+    """The same of every trial, by number."""
     every = {trial.number: _of_runs(trial.score) for trial in history}
     for rerun in (rerun for trial in history for rerun in trial.reruns if rerun.of in every):
         every[rerun.of] += _of_runs(rerun.score)

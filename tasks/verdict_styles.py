@@ -1,7 +1,4 @@
-"""How each kind of verdict is shown: in the terminal, in MLflow and in progress.png.
-
-To add a kind: its name in tasks/trial.py, a line here, and the place in tasks/decide.py that gives it.
-"""
+"""How each kind of verdict is shown: in the terminal, in MLflow and in progress.png."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from tasks.store.ledger import readable
 from tasks.system import interrupt
 from tasks.system.daemon import Daemon, Note, running_at
 from tasks.system.home import home
-from tasks.tracking.pages import experiments_page
+from tasks.tracking.sync import experiments_page
 
 CATALOGUE, ENTRYPOINT = Path(server_process.__file__).with_name("prefect.yaml"), "flows.campaign.campaign"
 """The catalogue of deployments, a link in a checkout; what a catalogue of ours names."""

@@ -1,7 +1,4 @@
-"""Making a certificate: champion and baseline, retrained and compared (tasks/stats/certificate.py).
-
-Its runs are trained and judged by the campaign's own `measure`, each with a plan of its own.
-"""
+"""Making a certificate: champion and baseline, retrained by the campaign's own `measure` and compared."""
 
 from __future__ import annotations
 
@@ -143,10 +140,7 @@ class Question:
 
     @property
     def carried(self) -> Certificate | None:
-        """The certificate whose runs the next one goes on with.
-
-        The shares of a pool in another certificate have other sizes: its runs were judged on some of these questions.
-        """
+        """The certificate whose runs the next one goes on with. None of a pool, whose shares have other sizes there."""
         return None if self.pool and self.environment.judge.block_units == "disjoint" else self.earlier
 
     @property
@@ -260,12 +254,9 @@ def planned(question: Question, runs: int | None = None) -> Design:
 def certify(night: Night, question: Question, measure: Measure, runs: int | None = None) -> Certificate | None:
     """Make the next certificate of the champion, group by group; None if somebody asked to stop, or the disk is full.
 
-    A certificate is declared before its first run, and an interrupted one continues as declared: no finished run is
-    repeated. It goes on from the runs of earlier certificates of this champion, with what is left of the error. If the
-    champion has changed since it was declared, it counts as used and not passed. Refused without anything to certify.
-
-    Args:
-        runs: Fresh runs of each arm at most; None: as at the end of a campaign.
+    It is declared before its first run, and an interrupted one continues as declared. It goes on from the runs of
+    earlier certificates of this champion, with what is left of the error. If the champion has changed since it was
+    declared, it counts as used and not passed. Refused without anything to certify. (runs: as in `planned`)
     """
     if reason := nothing_to_certify(question, runs):
         raise Refused(f"campaign {question.ledger.campaign.name!r} cannot be certified: {reason}")
@@ -336,11 +327,7 @@ def _in_groups(
 
 
 def _plan(question: Question, certificate: str, champion: int, arm: Arm, number: int, blocks: int) -> RunPlan:
-    """One run of a certificate: the champion or the baseline, retrained and judged on units of its block.
-
-    Args:
-        blocks: Blocks that the certificate may have at most; `number` is this one's.
-    """
+    """One run of a certificate: the champion or the baseline, retrained and judged on units of block `number`."""
     ledger, of = question.ledger, champion if arm == "champion" else 0
     trial = next(trial for trial in question.history if trial.number == of)
     run_dir = TrialDir(ledger.path / "certificates" / f"{certificate}-{champion:04d}-{arm}-{number}")

@@ -1,9 +1,8 @@
 """Launching: one run of a trial on another machine, as a run of a deployment of the flow `trial`.
 
-The child is a subflow of the campaign, under an idempotency key: *campaign id / trial-attempt-part / launch n*. A
-killed campaign finds it again by that key. One whose machine died is launched again as n + 1, by Prefect's retries:
-its worker, or the want of heartbeats, makes it Crashed. Request and results are files in the campaign's directory, on
-storage that both machines share; seeds and keys are read from the ledger there.
+The child is a subflow of the campaign, under an idempotency key by which a killed campaign finds it again. One whose
+machine died is launched again, by Prefect's retries: its worker, or the want of heartbeats, makes it Crashed. Request
+and results are files in the campaign's directory, on storage that both machines share.
 """
 
 from __future__ import annotations
@@ -59,11 +58,15 @@ AWAY_SECONDS = 3600.0
 VISIBLE_SECONDS = 90.0
 """How long a file may take to become visible on another machine: NFS caches directories for up to 60 s."""
 
+SHARE = (
+    "both machines need the same storage, mounted there under the same path, or at the directory that the deployment's "
+    "parameter `runs` names (docs/other-machines.md)"
+)
 T = TypeVar("T")
 
 
 class CannotLaunch(OSError):
-    """The machines of a work pool could not do a run: a fault of the infrastructure, or of what is installed there."""
+    """The machines of a work pool could not do a run."""
 
 
 class LaunchDied(CannotLaunch):
@@ -161,9 +164,7 @@ def has_died(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
 def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) -> None:
     """Have a run of a deployment make a training and its judgement, and return when its results are there.
 
-    Raises:
-        LaunchDied: its machine died.
-        CannotLaunch: it failed there, or that machine does not see the campaign's directory.
+    Raises LaunchDied: its machine died; or CannotLaunch: it failed there, or does not see the campaign's directory.
     """
     results = bench.ledger.results
     with bench.under_way(key):
@@ -202,9 +203,7 @@ class Launch:
         self._note("died", reason=f"launch {self.number} {state.name}: {capped(message, 200)}")
         if state.is_completed():
             raise CannotLaunch(
-                f"{self.name}: done, and its results are not in {self.ledger.results} on {platform.node()}: both "
-                "machines need the same storage, mounted there under the same path or at the deployment's parameter "
-                "`runs` (docs/other-machines.md)"
+                f"{self.name}: done, and its results are not in {self.ledger.results} on {platform.node()}: {SHARE}"
             )
         if state.is_failed():
             raise CannotLaunch(f"{self.name}: it failed: {message}")
@@ -230,7 +229,6 @@ class Launch:
             idempotency_key=key, tags=[campaign.environment, campaign.name], as_subflow=True,
         )))  # fmt: skip
         self._note("asked", deployment=self.deployment, flow_run_id=str(child.id))
-        get_run_logger().info(f"{self.name}: launched as the run {child.name!r}")
         with suppress(httpx.HTTPError):
             pool = self.client.read_work_pool(child.work_pool_name or "")
             if pool.status is not None and pool.status.value != "READY":

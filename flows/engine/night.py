@@ -115,11 +115,7 @@ class Night(Terms):
         return None
 
     def ended(self, under_way: Sequence[Attempt]) -> list[Attempt]:
-        """The attempts without a run under way, new ones among them; waits a moment for one, or for a person.
-
-        Raises:
-            KeyboardInterrupt: the night is to end.
-        """
+        """The attempts without a run under way, new ones among them; waits a moment for one, or for a person."""
         interrupt.check()
         if not under_way:
             interrupt.wait(IDLE_SECONDS)
@@ -165,14 +161,11 @@ class Night(Terms):
 def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
     """Hold a campaign while the block runs, a new one or one that goes on, and complete its records at the end.
 
-    What a killed process left under way is ended before anything starts. The block calls `Night.close`; one that an
-    exception ends leaves a campaign that can be resumed.
+    The block calls `Night.close`; one that an exception ends leaves a campaign that can be resumed. Refused if it
+    cannot run, or another process runs it.
 
     Args:
         facts: What distinguishes this life of the campaign from one that searches: `certify`, `rerun`.
-
-    Raises:
-        Refused: it cannot run, or another process runs it.
     """
     run = runtime.flow_run
     if not facts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import asdict
 from functools import partial
 
 from environments import Environment
@@ -51,22 +52,17 @@ def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
     except Refused as missing:
         lacking = str(missing)
     assert made is not None, "it was made"
+    level = holdout_uses.pool_level(seen) if made.questions.get("report") else None
     if as_json:
         facts = {
-            "environment": environment.name, "folder": str(place), "recipe": made.recipe, "content": made.content,
-            "made_now": not known, "bytes": made.bytes, "questions": made.questions, "seconds": made.seconds,
-            "versions": made.versions, "created": made.created, "lacking": lacking,
-            "looks": [
-                {"campaign_id": u.campaign, "look": u.look, "time": u.time, "level": u.level, "passed": u.passed}
-                for u in seen
-            ],
-            "next_level": holdout_uses.pool_level(seen) if made.questions.get("report") else None,
+            "environment": environment.name, "folder": str(place), "made_now": not known, **vars(made),
+            "files": len(made.files), "bytes": made.bytes, "lacking": lacking, "looks": [asdict(use) for use in seen],
+            "next_level": level,
         }  # fmt: skip
         terminal.print_json(facts)
         return 0
     print(f"{environment.name} {'was prepared already' if known else 'is prepared'}: {preparing.in_words(made)}")
-    if made.questions.get("report"):
-        level = holdout_uses.pool_level(seen)
+    if level is not None:
         print(f"certificates that used its report questions: {len(seen)}; the next is tested at {level:.2g} at most")
     if lacking:
         print(f"lacking: {lacking}")

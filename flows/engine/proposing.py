@@ -1,7 +1,7 @@
 """Whose turn it is to propose: the brief of the next trial, and what follows from the answer.
 
-A proposal that needs approval keeps its number and waits. Meanwhile the campaign goes on with later numbers, by the
-fallback proposer. Where every trial needs approval, it waits.
+A proposal that needs approval keeps its number and waits; meanwhile the fallback proposes later numbers. Where every
+trial needs approval, the campaign waits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a flow run says to the Prefect server of its own end, and of runs that were killed.
 
-A killed run is resumed by the server (automations.yaml), as the same flow run. During an outage of the server a
-campaign goes on: tasks and results are local.
+A killed run is resumed by the server (automations.yaml), as the same flow run.
 """
 
 from __future__ import annotations
@@ -39,11 +38,8 @@ ENDED = "ended by a person; Retry, or `nightshift resume`, goes on, and trains a
 def cancellable() -> Iterator[SyncPrefectClient]:
     """Let a flow that a person cancels or stops end as Cancelled, and not as Crashed, which would be resumed.
 
-    The block gets the client that asks, for `heed_the_server`: to make one takes 40 ms. A worker ends the process by
-    SIGTERM, and writes Cancelled itself once that has ended. A run without one, such as of a terminal, writes it here.
-
-    Raises:
-        Abort: which ends the flow without another state.
+    A worker ends the process by SIGTERM, and writes Cancelled itself once that has ended. A run without one, such as of
+    a terminal, writes it here, and Abort ends the flow without another state.
     """
     with _client() as client:
         try:

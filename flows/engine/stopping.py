@@ -1,7 +1,4 @@
-"""Stopping criteria: trials, hours, deadline, patience, crashes and disk space.
-
-To add one: its option in flows/spec/spec.py, and its test in `stop`.
-"""
+"""Stopping criteria: trials, hours, deadline, patience, crashes and disk space."""
 
 from __future__ import annotations
 
@@ -51,11 +48,7 @@ NOTHING_LEFT = Stop("finished", "the proposer has nothing left to try")
 
 
 def reached(night: Night, under_way: Sequence[Attempt], only: int | None = None) -> Stop | None:
-    """Why no trial may follow those under way; None if one may.
-
-    Args:
-        only: The trial that is run again, after which the campaign ends as it had ended before.
-    """
+    """Why no trial may follow those under way; None if one may. (only: the one trial that is run again)"""
     spec, ledger, history = night.spec, night.ledger, night.history
     asked = night.lock.asked_to_stop
     if not asked and attempts.pending(ledger.trials).keys() - {one.number for one in under_way}:
@@ -73,11 +66,7 @@ def reached(night: Night, under_way: Sequence[Attempt], only: int | None = None)
 
 
 def as_before(night: Night, before: Mapping[str, Any], otherwise: str) -> Stop:
-    """How a campaign ends that has done something after its search: as that had ended; otherwise, if it was cut off.
-
-    Args:
-        before: The event that ended the search; empty if it was cut off, or had failed.
-    """
+    """How a campaign ends that has done something after its search: as that had ended, by its event `before`."""
     if before.get("state") in ("finished", "stopped"):
         return Stop(before["state"], before["reason"])
     due = stop(night.spec, night.environment, night.history, night.lock.spent, asked=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from flows.spec.environment import checked_environment
 from flows.spec.spec import MULTIPLE
 from flows.status import stored_spec
 from tasks.describe import setting
-from tasks.editing.edits import EditFailed, apply_edit
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
 from tasks.stats.ablation import ablation_runs, parts
@@ -33,11 +31,8 @@ from tasks.trial import baseline, best
 def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "", *, looking: bool = False) -> list[Question]:
     """The questions of a certificate: one for each environment in `on`, or one for the campaign's own.
 
-    Each other environment is frozen when it is first certified in, which needs the campaign's lock; not where somebody
-    is only `looking`. Of several, those that are answered are left out.
-
-    Raises:
-        Refused: the champion cannot run there, or the budget is beyond the limits.
+    Each other environment is frozen when it is first certified in; not where somebody is only `looking`. Of several,
+    those that are answered are left out. Refused if the champion cannot run there, or for too long.
     """
     ledger.check_version()
     spec, times = CampaignSpec.of(**stored_spec(ledger)), multiple(budget)
@@ -77,11 +72,7 @@ def check_fits(campaign: Environment, other: Environment) -> None:
 
 
 def cost(question: Question, runs: int | None = None) -> str:
-    """The most that a certificate may take, in words.
-
-    Args:
-        runs: Fresh runs of each arm at most, where that was asked for.
-    """
+    """The most that a certificate may take, in words. (runs: fresh runs of each arm at most)"""
     environment, design = question.environment, certifying.planned(question, runs)
     return (
         f"{setting(environment.name, question.budget)}: at most {design.champion} v {design.baseline} runs of at most "
@@ -132,7 +123,7 @@ def _transferred(own: Question, environment: Environment, looking: bool) -> Ques
         if path.is_dir() and outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
             raise Refused(f"{environment.folder} has changed since the first certificate in it: it froze {path}")
         if arms.champion.edit:
-            _check_edit(ledger, environment, fresh / "program", arms.champion.edit)
+            _check_program(ledger, environment, fresh / "program")
         if not path.is_dir():
             fresh.rename(path)
     finally:
@@ -141,18 +132,10 @@ def _transferred(own: Question, environment: Environment, looking: bool) -> Ques
     return replace(own, transfer=frozen, arms=arms)
 
 
-def _check_edit(ledger: Ledger, environment: Environment, program: Path, edit: str) -> None:
-    """Refuse an edit that was made against another program than that environment's, or that may not be made there."""
-    where = f"--on {environment.name}"
+def _check_program(ledger: Ledger, environment: Environment, program: Path) -> None:
+    """Refuse an edit that was made against another program than that environment's."""
     if outputs.digest(program) != outputs.digest(ledger.program):
         raise Refused(
-            f"{where}: the champion's edit was made against the program of {ledger.environment.name}, and the baseline "
-            f"program of {environment.name} is another: name an environment with the same program"
+            f"--on {environment.name}: the champion's edit was made against the program of {ledger.environment.name}, "
+            f"and the baseline program of {environment.name} is another: name an environment with the same program"
         )
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "program")
-        shutil.copytree(program, copy, copy_function=shutil.copyfile)  # frozen files are read-only
-        try:
-            apply_edit(copy, edit, environment)
-        except EditFailed as failed:
-            raise Refused(f"{where}: the champion's edit cannot be made there: {failed}") from failed

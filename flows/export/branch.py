@@ -1,7 +1,6 @@
 """A champion as a commit on a branch of the user's repository, and the body of a pull request for it.
 
-The commit follows the one that the campaign's environment came from, so that it merges: the champion's values become
-the defaults in environment.toml, and an edited program takes the place of the old one. An environment from elsewhere
+The commit follows the one that the campaign's environment came from, so that it merges. An environment from elsewhere
 becomes a new folder. Working tree and index are not touched.
 """
 

@@ -72,7 +72,7 @@ def export(ledger: Ledger, to: Path) -> Path:
     """Write the champion that ships, or else the best kept trial, into a new folder; returns its absolute path.
 
     Raises:
-        Refused: there is no champion but the baseline, `to` is not empty, or the champion's files are gone or changed.
+        Refused: there is no champion, `to` is not empty, or files are gone, have changed, or hold a secret.
         OSError: `to` cannot be written; nothing is left of it.
     """
     trial = champion(ledger)
@@ -94,10 +94,7 @@ def export(ledger: Ledger, to: Path) -> Path:
 
 
 def prediction(facts: Facts, trial: Trial) -> dict[str, Any] | None:
-    """The interval in which the score of a new run is expected, by Student's t; None with fewer than two scores.
-
-    `fresh`: whether these are a certificate's: scores of a search are too good on average.
-    """
+    """The interval in which the score of a new run is expected, by Student's t; None with fewer than two scores."""
     fresh = [score.value for one in facts.own[-1:] for score in one.scores("champion") if score.value is not None]
     values = fresh or [score.value for score in measured(facts.history, trial.number) if score.value is not None]
     count = len(values)
@@ -111,7 +108,7 @@ def prediction(facts: Facts, trial: Trial) -> dict[str, Any] | None:
 def _fill(folder: Path, ledger: Ledger, trial: Trial) -> None:
     place, judged = ledger.place_of(trial), trial.runs[0].checkpoint
     environment = folder / "environment" / ledger.campaign.environment
-    shutil.copytree(ledger.path / "environment", environment, copy_function=_copy_writable)
+    copy_tree(ledger.path / "environment", environment)
     program = copy_tree(place.workspace, environment, without=(place.config.name,))
     if place.out.is_dir():
         copy_tree(place.out, folder / "checkpoint", without=(place.progress.name,))
@@ -138,12 +135,6 @@ def _fill(folder: Path, ledger: Ledger, trial: Trial) -> None:
     (folder / "README.md").write_text(shareable(_render("README.md", **values)))
     (folder / "reproduce.sh").write_text(scrub_text(_render("reproduce.sh", **values)))
     (folder / "reproduce.sh").chmod(0o755)
-
-
-def _copy_writable(source: str, target: str) -> None:
-    """Copy a frozen file, which is read-only, as one that may be edited, and executed where that could be."""
-    shutil.copyfile(source, target)
-    Path(target).chmod(Path(target).stat().st_mode | Path(source).stat().st_mode & 0o111)
 
 
 def _copy_links(out: Path, to: Path) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
@@ -25,8 +25,7 @@ from flows.views.terminal import clean
 from tasks.describe import bound, difference
 from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
-from tasks.system import file_trees
-from tasks.system.redact import Scrubber, known_secrets, remember, scrub_text
+from tasks.system.redact import remember, scrub_text
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ KEY = re.compile(
     rb"|github_pat_\w{40,}|AKIA[0-9A-Z]{16}|-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----)"
 )
 """Keys that this process need not know, such as one in a file of the environment."""
-CHUNK, OVERLAP = 2**20, 256
+INSTEAD = "take it out of the environment, replace the key, and begin a new campaign"
 TIMEOUT = 120.0
 """Seconds without a byte after which a request has failed: a large commit takes the hub a while."""
 
@@ -53,22 +52,9 @@ class HubFailed(OSError):
     """The hub or the way to it failed."""
 
 
-class Package(NamedTuple):
-    """A champion's exported folder, with a card that the hub reads."""
-
-    folder: Path
-    campaign: str
-    title: str
-    """Of its commit: campaign, trial, and certified gain."""
-    files: dict[str, int]
-    """Size in bytes, by path."""
-    left_out: tuple[str, ...]
-    """Links to folders, which the hub does not have."""
-
-
 @contextmanager
-def packed(ledger: Ledger, uncertified: bool = False) -> Iterator[Package]:
-    """The champion's package, in a temporary folder.
+def packed(ledger: Ledger, uncertified: bool = False) -> Iterator[tuple[Path, str]]:
+    """The champion's exported folder with a card that the hub reads, while the block runs; and the title of its commit.
 
     Raises:
         Refused: there is no champion to upload, it is not certified and need be, or a file holds a secret.
@@ -84,49 +70,15 @@ def packed(ledger: Ledger, uncertified: bool = False) -> Iterator[Package]:
     proof = UNCERTIFIED
     if certificate and certificate.comparison:
         proof = f"certified, {difference(certificate, certificate.comparison.gain)} ({bound(certificate)})"
-    scratch = Path(tempfile.mkdtemp(prefix="nightshift-upload-"))
-    try:
-        folder = export(ledger, scratch / "champion")
+    with tempfile.TemporaryDirectory(prefix="nightshift-upload-") as scratch:
+        folder = export(ledger, Path(scratch, "champion"))
         head = front_matter(ledger.environment, trial, certificate, f"{name}, trial {trial.number}")
         (folder / CARD).write_text(head + (folder / CARD).read_text())
-        left_out = _without_links(folder)
-        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        files = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
-        for file in files:
-            _check_secrets(folder, file)
-        yield Package(folder, name, f"{name}, trial {trial.number}: {proof}", files, left_out)
-    finally:
-        file_trees.remove(scratch)
-
-
-def _without_links(folder: Path) -> tuple[str, ...]:
-    """Put the file itself in the place of each link to one; the other links, which are removed."""
-    left_out = []
-    for link in sorted(path for path in folder.rglob("*") if path.is_symlink()):
-        target = link.resolve()
-        link.unlink()
-        if target.is_file() and target.is_relative_to(folder):
-            shutil.copyfile(target, link)
-        else:
-            left_out.append(link.relative_to(folder).as_posix())
-    return tuple(left_out)
-
-
-def _check_secrets(folder: Path, path: str) -> None:
-    """Refuse a file whose name or content holds a known secret, or what looks like a key."""
-    scrubber, before, has_key = Scrubber(known_secrets()), b"", False
-    scrubber.feed(path.encode())
-    with (folder / path).open("rb") as stream:
-        while chunk := stream.read(CHUNK):
-            scrubber.feed(chunk)
-            has_key = has_key or KEY.search(before + chunk) is not None
-            before = chunk[-OVERLAP:]
-    scrubber.flush()
-    if has_key or scrubber.found:
-        raise Refused(
-            f"{scrub_text(path)} holds {', '.join(sorted(scrubber.found)) or 'what looks like a key'}: take it out of "
-            "the environment, replace the key, and begin a new campaign"
-        )
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            with path.open("rb") as file:
+                if path.stat().st_size and KEY.search(mmap(file.fileno(), 0, access=ACCESS_READ)):
+                    raise Refused(f"{path.relative_to(folder)} holds what looks like a key: {INSTEAD}")
+        yield folder, f"{name}, trial {trial.number}: {proof}"
 
 
 def front_matter(environment: Environment, trial: Trial, certificate: Certificate | None, name: str) -> str:
@@ -158,36 +110,31 @@ def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool, say: C
         HubFailed: the hub fails, also after some time.
         OSError: the folder cannot be written.
     """
-    with packed(ledger, uncertified) as package, _explained():
+    with packed(ledger, uncertified) as (folder, title), _explained():
         api = _connected(repo)
-        for path in package.left_out:
-            say(f"left out: {path} (a link to a folder: the hub has no links)")
         api.create_repo(repo, visibility="public" if public else "private", exist_ok=True)
-        info = api.model_info(repo)
+        info, url = api.model_info(repo), f"{api.endpoint}/{repo}"
         visibility = "private" if info.private else "public"
-        say(f"uploading {len(package.files)} files to {api.endpoint}/{repo}, which is {visibility}")
+        say(f"uploading {title} to {url}, which is {visibility}")
         tags = {tag.name: tag.target_commit for tag in api.list_repo_refs(repo).tags}
         commit = api.upload_folder(
-            repo_id=repo, folder_path=package.folder, commit_message=package.title, parent_commit=info.sha,
+            repo_id=repo, folder_path=folder, commit_message=title, parent_commit=info.sha,
             commit_description=f"A champion of Nightshift: {CARD} says what it is, and how far it is proven.",
             delete_patterns=REPLACED,
         ).oid  # fmt: skip
-        version = next((name for name, tagged in tags.items() if tagged == commit), None)
-        if version is None:
-            there = set(api.list_repo_files(repo, revision=commit))
-            if lacking := sorted(package.files.keys() - there):  # a .gitignore there leaves files out
-                raise HubFailed(f"{repo}: commit {commit} has no tag, since it lacks {', '.join(lacking[:5])}")
-            api.create_tag(repo, tag=free_name(package.campaign, tags), revision=commit, exist_ok=True)
-    name, url = version or free_name(package.campaign, tags), f"{api.endpoint}/{repo}"
+        again = commit in tags.values()
+        version = next((name for name in tags if tags[name] == commit), free_name(ledger.campaign.name, tags))
+        if not again:
+            api.create_tag(repo, tag=version, revision=commit, exist_ok=True)
     return {
-        "repository": url, "visibility": visibility, "version": name, "commit": commit, "url": f"{url}/tree/{name}",
-        "again": version is not None,
+        "repository": url, "visibility": visibility, "version": version, "commit": commit,
+        "url": f"{url}/tree/{version}", "again": again,
     }  # fmt: skip
 
 
 def _connected(repo: str) -> HfApi:
     """The hub, which knows the token of HF_TOKEN or of the stored login; it is never shown."""
-    hub, address = library(), endpoint()
+    hub, address = library(), os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
     if "/" not in repo:
         raise Refused(f"--hub {repo}: say whose it is too, as in your-name/{repo}")
     token = hub.get_token()
@@ -218,8 +165,6 @@ def _explained() -> Iterator[None]:
         if status in (401, 403):
             raise Refused(f"{words}: take a token (HF_TOKEN or `hf auth login`) that may write there") from error
         raise HubFailed(f"{words}: give the same command again; what has arrived is not sent again") from error
-    except ValueError as wrong:  # it does not take a file or the card's front matter
-        raise HubFailed(clean(scrub_text(str(wrong)))[:300]) from wrong
 
 
 def library() -> Any:
@@ -235,11 +180,6 @@ def library() -> Any:
     except ModuleNotFoundError as missing:
         raise Refused(f"uploading needs the package {missing.name!r}: pip install 'nightshift-rl[hub]'") from missing
     return huggingface_hub
-
-
-def endpoint() -> str:
-    """The address of the hub."""
-    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 
 
 def free_name(campaign: str, taken: Collection[str]) -> str:

@@ -16,9 +16,8 @@ from pydantic import field_validator
 
 from environments import Environment, plugins
 from environments.plugins import Refused
-from flows.spec.clock_time import runs_in_time
-from flows.spec.environment import CANCELLERS, check_editable, checked_environment
-from flows.spec.spec import FIXED, Spec, lasting
+from flows.spec.environment import check_editable, checked_environment
+from flows.spec.spec import FIXED, Spec, lasting, runs_in_time
 from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.llm import prompts
@@ -41,7 +40,7 @@ from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.trial import History, baseline
 
-RULES = "tasks.rules"
+RULES, CANCELLERS = "tasks.rules", "tasks.cancellers"
 SPARE = 1.1
 """Factor on the time of a certificate, so that it is not missed by seconds."""
 
@@ -105,7 +104,7 @@ class CampaignSpec(Spec):
         return runs_in_time(vars(self), begun, environment.budget_seconds)
 
     def time_for_a_trial(self, environment: Environment, history: History) -> float:
-        """Most seconds of the next trial: full training budgets, and the longest that any run took besides."""
+        """Most seconds of the next trial."""
         thinking = max((trial.proposal.seconds for trial in history), default=0.0)
         return self.machine_time_for_a_trial(environment, history, self.parallel) + thinking
 

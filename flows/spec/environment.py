@@ -6,16 +6,13 @@ import string
 from pathlib import Path
 
 import environments
-from environments import FILE, Environment, plugins
+from environments import FILE, Environment
 from environments.plugins import Refused
 from environments.space import Value
 from flows.spec import trust
 from tasks import evaluate, train
-from tasks.cancellers import Canceller
 from tasks.store.workspace import baseline_files
 from tasks.system.redact import capped
-
-CANCELLERS = "tasks.cancellers"
 
 
 def checked_environment(reference: str, overrides: dict[str, Value]) -> Environment:
@@ -31,7 +28,6 @@ def checked_environment(reference: str, overrides: dict[str, Value]) -> Environm
     train.check(environment)
     evaluate.check(environment)
     _check_names(environment)
-    _check_cancel(environment)
     return environment
 
 
@@ -45,15 +41,6 @@ def _check_names(environment: Environment) -> None:
                     f"{environment.folder / FILE}: {key}: {{{name}}} is filled in by the engine, so the parameter "
                     f"{name!r} would never arrive: rename the parameter"
                 )
-
-
-def _check_cancel(environment: Environment) -> None:
-    """Refuse options of a canceller that there is not, or that it does not take: they would count for nothing."""
-    for name, options in environment.cancel.items():
-        try:
-            plugins.make(CANCELLERS, name, Canceller, options)  # type: ignore[type-abstract]
-        except Refused as wrong:
-            raise Refused(f"{environment.folder / FILE}: cancel: {wrong}") from wrong
 
 
 def check_editable(environment: Environment) -> None:

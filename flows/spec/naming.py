@@ -12,7 +12,7 @@ from prefect import runtime
 from prefect.client.orchestration import get_client
 
 from environments.plugins import Refused
-from flows.spec.clock_time import TIME_OF_DAY, next_time
+from flows.spec.spec import TIME_OF_DAY, next_time
 from tasks.store.ledger import Ledger, free_name, stem_of
 
 if TYPE_CHECKING:
@@ -47,10 +47,8 @@ def flow_run_name() -> str:
 
 
 def tag(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
-    """Tag a flow run with its environment and its campaign.
-
-    A hook, so that task runs do not inherit the tags: for each tag of a task, Prefect asks its server for a
-    concurrency slot, which takes longer than the task.
+    """Tag a flow run with its environment and its campaign: by a hook, since task runs would inherit the tags, and for
+    each tag of a task Prefect asks its server for a concurrency slot.
     """
     if missing := [tag for tag in _facts(flow_run.parameters) if tag and tag not in flow_run.tags]:
         with get_client(sync_client=True) as client:

@@ -37,10 +37,9 @@ Permissions = tuple[str, ...]
 
 
 def of(environment: Environment) -> Permissions:
-    """What an environment needs beyond its own folder; its files were checked (`Environment.check_files`).
+    """What an environment needs beyond its own folder, once its files were checked (`Environment.check_files`).
 
-    Raises:
-        Refused: it reads a place with keys or passwords.
+    Refused if it reads a place with keys or passwords.
     """
     parts = (_network(environment), _judged(environment), _limits(environment), _paths(environment))
     return tuple(dict.fromkeys(chain(*parts)))
@@ -49,8 +48,7 @@ def of(environment: Environment) -> Permissions:
 def of_spec(stated: Mapping[str, Any]) -> Permissions:
     """What a spec.toml needs that confines trials less, sends records elsewhere, or asks a model or an agent.
 
-    Raises:
-        Refused: as in `of`, or the environment cannot be read.
+    Refused as in `of`, or where the environment cannot be read.
     """
     advanced = stated["advanced"]
     return tuple(chain(_settings(stated, advanced), _overridden(stated, advanced.get("overrides", {}))))

@@ -21,8 +21,7 @@ R = TypeVar("R")
 def fails_when_refused(flow: Callable[P, State[R]]) -> Callable[P, State[R]]:
     """Have a flow's function return a Failed state where it would raise Refused; the state's result is the refusal.
 
-    Prefect's engine raises the result of every failed run once more and logs that with its traceback, under the line
-    that has the sentence: this is left out.
+    Prefect's engine raises the result once more and logs that with its traceback: this is left out.
     """
 
     @functools.wraps(flow)

@@ -6,7 +6,9 @@ docs/options.md (flows/cli/reference.py) are made from it.
 
 from __future__ import annotations
 
+import datetime
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,7 +19,6 @@ from pydantic.fields import FieldInfo
 import environments
 from environments import FILE, plugins, toml_file
 from environments.plugins import Refused, names
-from flows.spec.clock_time import next_time
 from tasks.system.redact import URL_PASSWORD
 
 SEARCH, DECISIONS, LIMITS, EXECUTION = "Search", "Decisions", "Limits", "Execution"
@@ -32,6 +33,7 @@ GROUPS = {
 """The headings above options, with what they are about, by their key under `advanced`."""
 MULTIPLE = r"\d{1,3}(\.\d{1,3})?x"
 """A training budget in that of the environment."""
+TIME_OF_DAY = r"\d{1,2}:\d{2}"
 TABLES = ("overrides", "options", "rule_options", "cancel_options")
 """Options that are tables; the command line states their keys one by one, by --set."""
 
@@ -225,10 +227,8 @@ FIXED = tuple(name for name, field in OPTIONS.items() if declared(field).get("fi
 
 
 def spread(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of the flow as the model has them.
-
-    An option may stand by itself, under `advanced`, or there in its group. What was left empty is left out: the form
-    says so by an empty text, the flow's function and the command line by None.
+    """Parameters of the flow as the model has them: an option may stand by itself, under `advanced`, or there in its
+    group. What was left empty is left out.
     """
     advanced = parsed(stated.get("advanced") or {})
     if isinstance(advanced, BaseModel):
@@ -271,3 +271,29 @@ def lasting(reference: str, base: Path = Path()) -> str:
     """An environment's name, or its absolute path."""
     path = base / Path(reference).expanduser()
     return str(path.resolve()) if environments.is_path(reference, path) else reference
+
+
+def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datetime:
+    """The next moment after `now` at which the clock shows a time such as 07:30, or an ISO date and time as it is."""
+    now = now or datetime.datetime.now().astimezone()
+    try:
+        if not re.fullmatch(TIME_OF_DAY, text):
+            return datetime.datetime.fromisoformat(text).astimezone()
+        hour, minute = map(int, text.split(":"))
+        # No time zone until the end: the clocks may change meanwhile.
+        then = now.replace(hour=hour, minute=minute, second=0, microsecond=0, tzinfo=None)
+        return (then if then.astimezone() > now else then + datetime.timedelta(days=1)).astimezone()
+    except (ValueError, OverflowError):  # beyond the first or the last year in this time zone
+        raise ValueError("must be a time of day such as 07:30, or an ISO date and time") from None
+
+
+def runs_in_time(spec: Mapping[str, Any], begun: float, budget_seconds: float) -> float:
+    """Training runs that a campaign's time holds in all, counted by those of a trial.
+
+    Args:
+        begun: When it began, in Unix time.
+    """
+    seconds = spec["hours"] * 3600
+    if until := spec.get("until"):
+        seconds = min(seconds, max(datetime.datetime.fromisoformat(until).timestamp() - begun, 0.0))
+    return float(seconds * spec.get("parallel", 1) / spec.get("replicates", 1) / budget_seconds)

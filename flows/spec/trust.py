@@ -1,8 +1,7 @@
 """Trust: for which folders and spec files a person has granted what they need (flows/spec/permissions.py).
 
 The grants are in one file of the home, as the sentences that were shown. A grant holds for its folder and for all
-sentences of one question together, so for fewer of them as well. Environments that come with Nightshift are never asked
-about, and a campaign's frozen one was asked about at its start.
+sentences of one question together, so for fewer of them as well. Environments that come with Nightshift need none.
 """
 
 from __future__ import annotations

@@ -110,11 +110,6 @@ def digest(folder: Path, without: bytes = b"") -> str:
     return total.hexdigest()
 
 
-def length(out: Path) -> int:
-    """Bytes of all regular files but the reports."""
-    return sum(status.st_size for status in _files(out))
-
-
 def newest(out: Path) -> float:
     """Modification time of the newest checkpoint file, as Unix time; 0 when there is none."""
     return max((status.st_mtime for status in _files(out)), default=0.0)

@@ -1,64 +1,140 @@
-"""A champion as a loaded MLflow model: each prediction starts its program in the sandbox, as under judgement.
+"""A certified champion as a folder that MLflow loads: its program (workspace/), checkpoint (out/) and champion.json.
 
 `mlflow.pyfunc.load_model` imports this module and calls `_load_pyfunc` with the folder of the model. Nothing of that is
-imported or unpickled here: the program answers over pipes, in a process without network that can write nothing. Every
-row is the first step of an episode of its own: a recurrent policy remembers nothing from row to row.
+imported or unpickled here: each prediction starts the program in the sandbox, as under judgement. Every row is the
+first step of an episode of its own: a recurrent policy remembers nothing from row to row.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import ValidationError
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from environments import Environment, judge_name
 from environments.judges import Misbehaved
 from environments.judges._conversation import Conversation
-from environments.judges._leaves import columns, frame_bytes
+from environments.judges._leaves import Leaf, accept, columns, fault, frame_bytes
 from environments.judges.control import PROTOCOL, Control
+from environments.limits import Limits
 from environments.plugins import Refused
-from tasks.evaluate import PipedCandidate
 from tasks.sandbox import confinement, isolation, outputs
 from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.interpreter import interpreter_of
 from tasks.sandbox.program import Program
-from tasks.serving.description import FILE, Description, Rows, acted, observed
-from tasks.store import workspace
-from tasks.store.safe_read import open_below
+from tasks.store import safe_read, workspace
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.system.files import write_atomic
+from tasks.trial import Trial
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-LANES = 1000
-"""Most rows of one frame."""
+FILE = "champion.json"
+Rows = NDArray[Any]
+"""The leaves of a space one after the other, each flattened."""
+
+
+class NotPredictable(Exception):
+    """The champion answers no rows; the message says why."""
 
 
 class CannotPredict(Exception):
     """The model cannot be loaded, or its program gave no valid answer; the message says why."""
 
 
+class Description(BaseModel):
+    """champion.json: how the program is run, for a reader without its campaign."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
+
+    environment: str
+    settings: dict[str, Any]
+    """The fields of the judge."""
+    limits: Limits
+    device: str
+    python: str = ""
+    """As in environment.toml."""
+    readable: tuple[str, ...]
+    """Absolute paths outside that the program may read."""
+    program: str
+    """Digest of workspace/, without config.json."""
+    checkpoint: str
+    """Digest of out/."""
+    observation: tuple[dict[str, Any], ...]
+    """The leaves of the space, in the order of transmission."""
+    action: tuple[dict[str, Any], ...]
+
+    @property
+    def spaces(self) -> tuple[list[Leaf], list[Leaf]]:
+        """The leaves of observations and of actions."""
+        seen, taken = ([_leaf(**facts) for facts in space] for space in (self.observation, self.action))
+        return seen, taken
+
+
+def pack(environment: Environment, place: TrialDir, trial: Trial, to: Path) -> Description:
+    """Copy a trial's program and checkpoint into a folder. NotPredictable if they cannot be loaded from there."""
+    for folder in (place.workspace, place.out):
+        safe_read.pack_folder(folder, to)
+    judge, run, packed = environment.judge, trial.runs[0], TrialDir(to)
+    if run.program is None or run.checkpoint is None:
+        raise NotPredictable("it left no checkpoint")
+    if not isinstance(judge, Control):
+        raise NotPredictable(f"the judge {judge_name(judge)} gives it no observations")
+    if workspace.program_digest(packed) != run.program or outputs.checkpoint(packed.out) != run.checkpoint:
+        raise NotPredictable("its files could not all be sent, or are not those that were judged")
+    try:
+        seen, taken = (tuple(map(_facts, leaves)) for leaves in judge.spaces(environment.folder))
+    except (ValueError, Misbehaved) as wrong:
+        raise NotPredictable(f"its environment cannot be made here: {wrong}") from wrong
+    described = Description(
+        environment=environment.name, settings=judge.model_dump(mode="json"), limits=environment.limits,
+        device=environment.device, python=environment.python, program=run.program, checkpoint=run.checkpoint,
+        readable=tuple(path for path in environment.readable if Path(path).is_absolute()),
+        observation=seen, action=taken,
+    )  # fmt: skip
+    write_atomic(to / FILE, described.model_dump_json(indent=2) + "\n")
+    return described
+
+
+def _facts(leaf: Leaf) -> dict[str, Any]:
+    low, high = (flat[0] if (flat := np.unique(bound)).size == 1 else bound for bound in (leaf.low, leaf.high))
+    bounds = {"low": low.tolist(), "high": high.tolist()}
+    return {**leaf.describe(), "native": leaf.native.str, "choice": leaf.choice, **bounds}
+
+
+def _leaf(path: str, dtype: str, shape: Sequence[int], native: str, choice: bool, low: Any, high: Any) -> Leaf:
+    own = np.dtype(native)
+    return Leaf(path, (), np.dtype(dtype), tuple(shape), own, np.asarray(low, own), np.asarray(high, own), choice)
+
+
+def width(leaves: Sequence[Leaf]) -> int:
+    """Numbers in a row."""
+    return sum(int(np.prod(leaf.shape)) for leaf in leaves)
+
+
 def _load_pyfunc(path: str) -> Policy:
     """The model in a folder; MLflow calls this. CannotPredict if it is not what was certified, or cannot run here."""
-    files = Path(path)
+    file = Path(path, FILE)
     try:
-        described = Description.model_validate_json((files / FILE).read_bytes())
+        described = Description.model_validate_json(file.read_bytes())
     except (OSError, ValidationError) as broken:
         reason = str(broken).partition("\n")[0]
-        remedy = "load it with the Nightshift that wrote it"
-        raise CannotPredict(f"{files / FILE} cannot be read ({reason}): {remedy}") from broken
-    return Policy(files, described)
+        raise CannotPredict(f"{file} cannot be read ({reason}): load it with the Nightshift that wrote it") from broken
+    return Policy(Path(path), described)
 
 
 class Policy:
@@ -69,8 +145,7 @@ class Policy:
     def __init__(self, files: Path, described: Description) -> None:
         self._described = described
         self._judge = Control.model_validate(described.settings)
-        self._seen = [leaf.leaf for leaf in described.observation]
-        self._taken = [leaf.leaf for leaf in described.action]
+        self._seen, self._taken = described.spaces
         folder = Path(tempfile.mkdtemp(prefix="nightshift-model-")).resolve()
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.place = TrialDir(folder / "trial")
@@ -96,48 +171,45 @@ class Policy:
         return self
 
     def predict(self, model_input: pd.DataFrame | Rows, params: dict[str, Any] | None = None) -> Rows:
-        """The actions for observations, one a row. `params`: `deterministic` (the judge's mode unless stated) and
-        `seed` of the policy's own draws.
-        """
-        asked = {"deterministic": self._judge.deterministic, "seed": 0} | (params or {})
-        try:
-            seen = observed(self._seen, np.asarray(model_input))
-        except ValueError as wrong:
-            raise CannotPredict(str(wrong)) from wrong
-        lanes = min(len(seen[0]), LANES)
+        """The actions for observations, one a row, in the judge's mode; `params` has no effect."""
+        rows = np.asarray(model_input)
+        if rows.ndim != 2 or rows.shape[1] != width(self._seen) or not len(rows):
+            raise CannotPredict(f"an observation is a row of {width(self._seen)} numbers, got shape {rows.shape}")
         hello = {
-            "lanes": lanes,
-            "observation": [leaf.describe() for leaf in self._seen],
-            "action": [leaf.describe() for leaf in self._taken],
-            "protocol": PROTOCOL,
-            "deterministic": [bool(asked["deterministic"])] * lanes,
-            "seed": int(asked["seed"]) % 2**31,
-        }
-        answers = []
-        with self._started() as candidate:
-            talk = Conversation(candidate, self._judge.answer_seconds, self._judge.total_seconds)
-            talk.greet(json.dumps(hello).encode() + b"\n", self._judge.start_seconds)
-            for first in range(0, len(seen[0]), lanes):
-                part = [column[first : first + lanes] for column in seen]
-                answer = talk.ask(_frame(part, lanes), frame_bytes(self._taken, lanes))
-                taken = [column[: len(part[0])] for column in columns(self._taken, lanes, answer)]
-                answers.append(acted(self._taken, taken))
-            talk.expect_silence()
-        return np.concatenate(answers)
+            "lanes": len(rows), "observation": [leaf.describe() for leaf in self._seen],
+            "action": [leaf.describe() for leaf in self._taken], "protocol": PROTOCOL,
+            "deterministic": [self._judge.deterministic] * len(rows), "seed": secrets.randbelow(2**31),
+        }  # fmt: skip
+        frame, first = [b"\1" * len(rows) * 2], 0  # each row is active, and begins an episode
+        for leaf in self._seen:
+            frame.append(rows[:, first : first + width([leaf])].astype(leaf.dtype).tobytes())
+            first += width([leaf])
+        answer = self._answered(
+            json.dumps(hello).encode() + b"\n", b"".join(frame), frame_bytes(self._taken, len(rows))
+        )
+        taken = []
+        for leaf, column in zip(self._taken, columns(self._taken, len(rows), answer), strict=True):
+            if wrong := fault(leaf, column, np.ones(len(rows), np.bool_)):
+                raise CannotPredict(f"the program answered {wrong[1].strip(',')} for row {wrong[0]}")
+            taken.append(accept(leaf, column))
+        if len(taken) == 1 and taken[0].ndim == 1:
+            return taken[0]
+        return np.concatenate([column.reshape(len(rows), -1) for column in taken], axis=1)
 
     def _config(self) -> dict[str, Any]:
         """The program's configuration, which its digest leaves out."""
         found: object = None
-        if file := open_below(self.place.workspace, self.place.config.name):
+        if file := safe_read.open_below(self.place.workspace, self.place.config.name):
             with file, suppress(ValueError, RecursionError):
                 found = json.load(file)
         if isinstance(found, dict):
             return found
         raise CannotPredict("workspace/config.json of the model is missing or no JSON object: download it again")
 
-    @contextmanager
-    def _started(self) -> Iterator[PipedCandidate]:
-        """Its program, started for one prediction. CannotPredict if it answers wrongly, late or not at all."""
+    def _answered(self, hello: bytes, frame: bytes, size: int) -> bytes:
+        """What its program, started for one prediction, answers. CannotPredict if that is wrong, late or nothing."""
+        from tasks.evaluate import PipedCandidate  # it brings Prefect
+
         place, described = self.place, self._described
         command = workspace.fill(self._judge.command(), {"out": str(place.out), "device": described.device})
         own = interpreter_of(described.python)
@@ -148,16 +220,14 @@ class Policy:
             marker=f"model-{os.getpid()}-{time.monotonic_ns()}", level=self._level, view=view, limits=described.limits,
             pipes=True,
         ) as program:  # fmt: skip
+            talk = Conversation(
+                PipedCandidate(program, place.result), self._judge.answer_seconds, self._judge.total_seconds
+            )
             try:
-                yield PipedCandidate(program, place.result)
+                talk.greet(hello, self._judge.start_seconds)
+                answer = talk.ask(frame, size)
+                talk.expect_silence()
             except (Misbehaved, ValueError) as wrong:
                 program.kill()
                 raise CannotPredict(f"{wrong}\n{program.tail()}".rstrip()) from wrong
-
-
-def _frame(part: list[Any], lanes: int) -> bytes:
-    """A frame in which each row begins an episode; lanes without a row are inactive."""
-    active = np.arange(lanes) < len(part[0])
-    missing = lanes - len(part[0])
-    padded = (np.pad(column, [(0, missing), *[(0, 0)] * (column.ndim - 1)]) for column in part)
-    return active.tobytes() + active.tobytes() + b"".join(column.tobytes() for column in padded)
+        return answer

@@ -3,9 +3,8 @@
 The champion's runs of the certificate passed a test, so they are lucky on average; therefore it runs again. A change
 carries if the champion is shown to be worse without it: one-sided t ratios with the pooled variance of these runs
 alone (at least half of the search's), compared with the distribution of their largest (Dunnett, 1955). So the
-probability that any change without an effect is said to carry is at most LEVEL, also where the champion is noisier
-than the baseline. Not step by step: after changes that carry, whose runs may scatter less, the next would be tested
-too mildly. A change that carries a little, or only together with another, is not shown.
+probability that any change without an effect is said to carry is at most LEVEL. A change that carries a little, or
+only together with another, is not shown.
 """
 
 from __future__ import annotations

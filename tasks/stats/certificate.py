@@ -1,14 +1,12 @@
 """The certificate: fresh runs of the champion against fresh runs of the baseline, and what they prove.
 
-The search may profit from luck; the result may not. So the last runs of a campaign retrain both programs under fresh
-seeds, in groups, each in random order (tasks/stats/design.py). The search's runs of the baseline, which
-nobody selected, count too, unless the machine has become faster since: that would favour whatever runs now. Run n of
-either arm is judged on the same fresh units, and every n on its own, so that their luck is not the same in all
-runs of an arm. After each group all runs so far are tested (tasks/stats/permutation.py). The certificate ends when
-the test passes, when that has become hopeless, or with its last group; another goes on from there with what is left of
-the error. All runs have to come from one kind of machine, since under a time budget a faster one trains further. A
-champion that loses more than the margin in a guarded metric is not certified, nor one that ignores its seed: of such a
-program all runs are one.
+The search may profit from luck; the result may not. So both programs are retrained under fresh seeds, in groups, each
+in random order (tasks/stats/design.py). The search's runs of the baseline, which nobody selected, count too, unless the
+machine has become faster since. Run n of either arm is judged on the same fresh units, and every n on its own. After
+each group all runs so far are tested (tasks/stats/permutation.py). The certificate ends when the test passes, when that
+has become hopeless, or with its last group; another goes on from there with what is left of the error. All runs come
+from one kind of machine. A champion that loses more than the margin in a guarded metric is not certified, nor one that
+ignores its seed: of such a program all runs are one.
 """
 
 from __future__ import annotations
@@ -80,7 +78,7 @@ class Certificate:
     environment: str
     """The environment of the runs: the campaign's own, or another."""
     runs: tuple[Fresh, ...]
-    """In the order in which they ran; first those of earlier certificates of the same champion."""
+    """In their order; first those of earlier certificates of the same champion."""
     passed: bool
     reason: str
     design: Design
@@ -114,10 +112,9 @@ class Certificate:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The interval of the gain that belongs to the test; None if there is none.
+        """The interval of the gain that belongs to the test, at 1 - level; None if there is none.
 
-        Its lower end is above 0 if the test passed. With the confidence of all looks together, 1 - level, the gain is
-        at least the lower end; the upper end is as far from the measured gain.
+        Its lower end is above 0 if the test passed; the upper end is as far from the measured gain.
         """
         test = self.comparison
         return (test.low, test.high) if test and test.low is not None and test.high is not None else None

@@ -3,9 +3,8 @@
 Runs are made in groups. After each, all runs so far are tested (tasks/stats/permutation.py). The error spent grows
 with the square of the share of the runs: an early success has to be clear, and little is taken from the last look.
 
-A campaign has ALPHA for all its certificates in an environment. The first takes nearly all of it, or half, as was
-declared beforehand; each further one takes half of what is left, so that there is always a next. More runs of the same
-two arms go on with the same test: what was spent on them before stays spent, and counts for them.
+A campaign has ALPHA for all its certificates in an environment. The first takes nearly all of it, or half; each further
+one takes half of what is left, so that there is always a next. More runs of the same two arms go on with the same test.
 """
 
 from __future__ import annotations
@@ -55,11 +54,7 @@ class Design:
         return self.champion + self.baseline
 
     def in_turn(self, parallel: int, reused: int = 0) -> int:
-        """Runs one after another if `parallel` run at a time, and no group begins before the last has ended.
-
-        Args:
-            reused: Runs of the first group that the search has made.
-        """
+        """Runs one after another if `parallel` run at a time. (reused: of the first group, by the search)"""
         before = (reused, *(sum(group) for group in self.groups))
         return sum(math.ceil((now - then) / parallel) for then, now in pairwise(before))
 

@@ -1,11 +1,10 @@
 """Uses of report questions, recorded beside an environment's prepared files, across campaigns and recipes.
 
-Questions that are drawn anew for each use do not wear out. A finite pool does: repeated certificates on the same
-questions find what is lucky on them. So the certificates of all campaigns on a pool share one error rate, ALPHA, for
-as long as the pool exists. The j-th use gets ALPHA / (j (j + 1)) of it, which sum to ALPHA over any number of uses
-and fall slowly enough for the tenth to find large gains; and a use that passed hands its level on to the next
-(the fallback procedure: Wiens and Dmitrienko, 2005; Tian and Ramdas, 2021). So a pool on which gains are found lasts,
-and one on which nothing is found is worn out after about ten uses: then new questions are due.
+A finite pool of questions wears out: repeated certificates on it find what is lucky there. So the certificates of all
+campaigns on a pool share one error rate, ALPHA, for as long as it exists. The j-th use gets ALPHA / (j (j + 1)), which
+sum to ALPHA over any number of uses, and a use that passed hands its level on to the next (fallback procedure: Wiens
+and Dmitrienko, 2005; Tian and Ramdas, 2021). So a pool on which gains are found lasts, and one on which nothing is
+found is worn out after about ten uses.
 """
 
 from __future__ import annotations
@@ -13,18 +12,16 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from filelock import FileLock
 from pydantic import TypeAdapter, ValidationError
 
 from environments.recipe import JUDGE
 from tasks.system.files import append_line
-
-if TYPE_CHECKING:
-    from filelock import FileLock
 
 ALPHA = 0.05
 """Probability that a certificate passes without a gain, for all uses of a pool together."""
@@ -75,7 +72,7 @@ def uses(prepared: Path) -> tuple[HoldoutUse, ...]:
     return tuple(found.values())
 
 
-def pool_level(earlier: tuple[HoldoutUse, ...]) -> float:
+def pool_level(earlier: Sequence[HoldoutUse]) -> float:
     """The highest level of the next use after these."""
     number = len(earlier) + 1
     handed_on = earlier[-1].level if earlier and earlier[-1].passed else 0.0
@@ -84,33 +81,32 @@ def pool_level(earlier: tuple[HoldoutUse, ...]) -> float:
 
 def level_of(prepared: Path, campaign: str, look: int) -> float:
     """The level of a use: as recorded, or as it would be now."""
-    earlier = uses(prepared)
-    at = next((at for at, use in enumerate(earlier) if use.key == (campaign, look)), len(earlier))
-    return earlier[at].level if at < len(earlier) else pool_level(earlier)
+    return _place(uses(prepared), campaign, look)[1]
 
 
 def charge(prepared: Path, campaign: str, look: int) -> tuple[int, float]:
     """Record a use, unless it is recorded; the number of earlier uses, and its level."""
-    with _locked(prepared):
+    with FileLock(path_of(prepared).with_suffix(".lock")):
         known = uses(prepared)
-        at = next((at for at, use in enumerate(known) if use.key == (campaign, look)), len(known))
-        if at == len(known):
-            use = HoldoutUse(campaign, look, round(time.time(), 3), pool_level(known))
-            append_line(path_of(prepared), json.dumps(asdict(use)))
-            return at, use.level
-        return at, known[at].level
+        before, level = _place(known, campaign, look)
+        if before == len(known):
+            _note(prepared, HoldoutUse(campaign, look, round(time.time(), 3), level))
+        return before, level
 
 
 def conclude(prepared: Path, campaign: str, look: int, passed: bool) -> None:
     """Record the outcome of a charged use, unless it is recorded."""
-    with _locked(prepared):
+    with FileLock(path_of(prepared).with_suffix(".lock")):
         use = next(use for use in uses(prepared) if use.key == (campaign, look))
         if use.passed is None:
-            append_line(path_of(prepared), json.dumps(asdict(replace(use, passed=passed))))
+            _note(prepared, replace(use, passed=passed))
 
 
-def _locked(prepared: Path) -> FileLock:
-    """Taken by one process at a time, of whichever campaign; free once its holder is dead."""
-    from filelock import FileLock
+def _place(known: Sequence[HoldoutUse], campaign: str, look: int) -> tuple[int, float]:
+    """How many uses are before one, and its level."""
+    at = next((at for at, use in enumerate(known) if use.key == (campaign, look)), len(known))
+    return at, known[at].level if at < len(known) else pool_level(known)
 
-    return FileLock(path_of(prepared).with_suffix(".lock"))
+
+def _note(prepared: Path, use: HoldoutUse) -> None:
+    append_line(path_of(prepared), json.dumps(asdict(use)))

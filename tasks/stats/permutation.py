@@ -3,11 +3,11 @@
 The unit of replication is the training run; its episodes or questions are averaged before. All values are utilities:
 larger is better.
 
-The test is Fisher's exact permutation test of the difference of means (Fisher, "The Design of Experiments", 1935): if
-both arms are the same program, every way to share the runs out between them was equally likely. It needs no normal
-distribution, and so works where returns are bimodal or stand at a ceiling, where Welch's t-test is blind. With runs in
-groups, only runs of the same group change places, and whatever would have passed after an earlier group counts against
-a later one: the error of all looks together is the level of the last (Pocock, 1977, without his tables).
+The test is Fisher's exact permutation test of the difference of means (1935): if both arms are the same program, every
+way to share the runs out between them was equally likely. So it works where returns are bimodal or stand at a ceiling,
+where Welch's t-test is blind. With runs in groups, only runs of the same group change places, and whatever would have
+passed after an earlier group counts against a later one: the error of all looks together is the level of the last
+(Pocock, 1977).
 """
 
 from __future__ import annotations

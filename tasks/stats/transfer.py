@@ -1,8 +1,7 @@
 """A champion in another environment: what of it can be tried there, and on top of what.
 
-What the champion changed is laid over that environment's own baseline: its defaults and its program. A value that it
-never changed stays the other environment's. A parameter that does not exist there, is fixed, or may not have the
-champion's value is left out, and said. An edit is a diff against a program, so it needs the same program there.
+What the champion changed is laid over that environment's own defaults and program. A parameter that does not exist
+there, is fixed, or may not have the champion's value is left out, and said. An edit needs the same program there.
 """
 
 from __future__ import annotations
@@ -22,20 +21,14 @@ class Conditions:
     budget: float = 1.0
     """Training budget of each run, in that of the environment."""
     changed: Params | None = None
-    """Parameters that the champion changes of another environment's baseline. None in the campaign's own, and in
-    certificates of version 0.4 and before, whose arms had the parameters of the campaign's trials."""
+    """Parameters that the champion changes of another environment's baseline; None in the campaign's own."""
     left_out: tuple[str, ...] = ()
     """What of the champion could not be tried in another environment, and why."""
 
     @property
     def name(self) -> str:
         """Their part of a name; empty for the environment's own budget."""
-        return budget_name(self.budget)
-
-
-def budget_name(budget: float) -> str:
-    """A training budget as part of a name; empty for the environment's own."""
-    return "" if budget == 1 else f"-{budget:g}x"
+        return "" if self.budget == 1 else f"-{self.budget:g}x"
 
 
 CAMPAIGNS = Conditions()

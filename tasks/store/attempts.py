@@ -2,8 +2,8 @@
 
     trials/0007/      its first attempt      trials/0007.2/   its second (0007.2-run-2/ and so on: further runs of it)
 
-The number of the attempt is part of keys and seeds, so its results are new; the proposal stays the same. An attempt
-whose directory has no trial.json is *pending*: the next process that takes the campaign runs it first.
+The number of the attempt is part of keys and seeds; the proposal stays the same. An attempt whose directory has no
+trial.json is *pending*: the next process that takes the campaign runs it first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The lock of a campaign: one process at a time runs it. The time from a process's start to its end is a life.
 
-The kernel frees the lock of a killed process. What it left are the trainings that it had started, which the next life
-finds by their marker and ends before it starts anything. Who runs the campaign, and for how long it has run, is read
-from its events, so a copy of a campaign has spent what the campaign had.
+The kernel frees the lock of a killed process. The trainings that it had started are found by their marker and ended by
+the next life. Who runs the campaign, and for how long it has run, is read from its events.
 """
 
 from __future__ import annotations

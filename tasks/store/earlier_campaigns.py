@@ -24,9 +24,7 @@ HISTORY = TypeAdapter(History)
 
 
 def learned_from(names: Iterable[str], environment: Environment) -> History:
-    """The trials of earlier campaigns, the oldest campaign first, each with its baseline first. Refused if there is no
-    such campaign, it does not compare with the environment, or has no finished trial.
-    """
+    """The trials of earlier campaigns, the oldest first, each with its baseline first. Refused if one says nothing."""
     ledgers = sorted(map(Ledger.open, dict.fromkeys(names)), key=lambda ledger: ledger.campaign.created)
     return tuple(lesson for ledger in ledgers for lesson in _lessons(ledger, environment))
 

@@ -1,7 +1,7 @@
 """The inbox: proposals by people and outside agents, tried before those of the proposer.
 
 runs/<campaign>/inbox/0003.json is a proposal, and 0003.refused says why it could not be tried. Any process may add one
-at any time; the campaign takes them in order. That one was taken is known from the trial, whose proposal names it.
+at any time; the campaign takes them in order, and a trial's proposal names the one that it is.
 """
 
 from __future__ import annotations

@@ -6,12 +6,9 @@
         trials/0007/      see tasks/store/workspace.py           results/   task results (tasks/checkpoint.py)
         trials/0007-run-2/   its second training seed; 0007-again-1-of-0003/: a rerun of trial 3 for it
         trials/0007.2/    trial 7, run again (tasks/store/attempts.py)
-        prepared.json     content of the prepared files at the start (tasks/recipes/preparing.py)
-        certificates/1.json   a certificate, with its runs beside it; 1-on-NAME.json: in another environment, which is
-                          frozen in on-NAME/; 1-at-4x-on-NAME.json: with another training budget
+        certificates/1.json   a certificate, with its runs beside it; 1-at-4x-on-NAME.json: with another training budget
+                          in another environment, which is frozen in on-NAME/
         results.tsv       one line per finished trial            events.jsonl   events in order
-        report.html, timeline.json   the report, and what ran when (flows/report)
-        ablations/0012.json   a champion without each of its changes, if asked for
         lineage.git       one commit per trial (tasks/store/lineage.py)   lock   of the running process
 
 All state is derived from these files. The campaign's memory is `history()`.
@@ -197,18 +194,12 @@ class Ledger:
         for file, text in {"spec.toml": spec, **(more or {})}.items():
             write_atomic(draft / file, text)
         campaign = Campaign(
-            name=name,
-            campaign_id=secrets.token_hex(6),
-            judge_key=secrets.token_hex(16),
-            created=time.time(),
-            environment=environment.name,
-            source=source,
+            name=name, campaign_id=secrets.token_hex(6), judge_key=secrets.token_hex(16), created=time.time(),
+            environment=environment.name, source=source, isolation=isolation,
             digest=measure(draft, environment, settings.model_dump()),
-            isolation=isolation,
-            version=importlib.metadata.version("nightshift-rl"),
-            commit=lineage.source_commit(environment.folder),
+            version=importlib.metadata.version("nightshift-rl"), commit=lineage.source_commit(environment.folder),
             **settings.model_dump(),
-        )
+        )  # fmt: skip
         write_atomic(draft / "campaign.json", campaign.model_dump_json(indent=2) + "\n", lasting=True)
         try:
             draft.rename(path)  # the name may be reserved by an empty directory

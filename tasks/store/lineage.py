@@ -3,9 +3,8 @@
     git -C runs/<campaign>/lineage.git log champion
     git -C runs/<campaign>/lineage.git diff baseline champion
 
-`champion` is the latest keep, `baseline` the first trial. Every trial has refs/trials/NNNN. A commit holds the
-program's files and params.json. Content, parents and dates come from the trial alone, so the same trial always makes
-the same commit. The user's own repository is never touched.
+`champion` is the latest keep, `baseline` the first trial. Every trial has refs/trials/NNNN, whose commit holds the
+program's files and params.json. The same trial always makes the same commit.
 """
 
 from __future__ import annotations

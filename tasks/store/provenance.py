@@ -61,16 +61,17 @@ def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[ProposerSu
 def incidents(ledger: Ledger, history: History, parked: Sequence[Parked] = ()) -> tuple[Incident, ...]:
     """Incidents, by trial; those of the inbox last."""
     proposals = _proposals(history, parked)
-    found = [Incident(number, *told) for number, proposal in proposals.items() for told in _of(proposal)]
+    found = [(number, *told) for number, proposal in proposals.items() for told in _of(proposal)]
     unfollowed = {event["trial"]: event["reasons"] for event in ledger.events() if event["event"] == TURNED_DOWN}
-    found += [Incident(number, TURNED_DOWN, _line(reason)) for number in unfollowed for reason in unfollowed[number]]
+    found += [(number, TURNED_DOWN, reason) for number in unfollowed for reason in unfollowed[number]]
     for held in parked:
-        told = ("waits", "for approval") if held.state == "waiting" else (held.state, _line(held.words))
-        found.append(Incident(held.number, *told))
+        found.append(
+            (held.number, *(("waits", "for approval") if held.state == "waiting" else (held.state, held.words)))
+        )
     newest = max((*proposals, *unfollowed), default=0)
-    for name, why in inbox.refused(ledger.path).items():
-        found.append(Incident(newest, "inbox", _line(f"idea {name} was refused: {why}")))
-    return tuple(sorted(dict.fromkeys(found), key=lambda incident: incident.trial))
+    found += [(newest, "inbox", f"idea {name} was refused: {why}") for name, why in inbox.refused(ledger.path).items()]
+    every = [Incident(number, kind, _line(words)) for number, kind, words in found]
+    return tuple(sorted(dict.fromkeys(every), key=lambda incident: incident.trial))
 
 
 def _proposals(history: History, parked: Sequence[Parked]) -> dict[int, Proposal]:
@@ -80,16 +81,16 @@ def _proposals(history: History, parked: Sequence[Parked]) -> dict[int, Proposal
 def _of(proposal: Proposal) -> Iterator[tuple[str, str]]:
     """What a proposal says of how it came about: the kind of incident, and words."""
     if proposal.switch:
-        yield "switch", _line(proposal.switch)
+        yield "switch", proposal.switch
     for reason in proposal.turned_down:
-        yield TURNED_DOWN, _line(reason)
+        yield TURNED_DOWN, reason
     if proposal.instead_of:
-        yield "fallback", _line(f"{proposal.proposer} took the turn, instead of {proposal.instead_of}")
+        yield "fallback", f"{proposal.proposer} took the turn, instead of {proposal.instead_of}"
     if proposal.inbox:
-        yield "inbox", _line(f"idea {proposal.inbox}: {proposal.rationale}".removesuffix(": "))
+        yield "inbox", f"idea {proposal.inbox}: {proposal.rationale}".removesuffix(": ")
 
 
 def _line(text: str) -> str:
-    """A text as one safe line: its first line, and its last, as for a crash."""
+    """A text as one safe line: its first line, and its last."""
     lines = [line for line in (" ".join(line.split()) for line in clean(text)) if line.strip("`")]
     return capped(" ... ".join([*lines[:1], *lines[1:][-1:]]), LINE)

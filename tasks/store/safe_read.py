@@ -16,16 +16,17 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
+from environments.plugins import Refused
 from environments.safe_open import open_file, open_folder
 from tasks.store.workspace import TrialDir
-from tasks.system.redact import Scrubber, Secret, known_secrets, scrub_text, without_passwords
+from tasks.system.redact import Scrubber, scrub_text, without_passwords
 
 CHECKPOINT_BYTES = 200 * 10**6
 CHECKPOINT_FILES = 500
 CHUNK_BYTES = 2**20
 SENT_NAME = re.compile(r"[\w.@+=,()\[\] -]+(/[\w.@+=,()\[\] -]+)*")
 """Paths that MLflow servers accept; a refused one would block its trial's record."""
-NAME_BYTES = 512
+NAME_BYTES, REASON_CHARACTERS = 512, 500
 MODEL_FILE = "mlmodel"
 """MLflow loads a folder with a file of this name as a model, by code that the file names: none comes from a trial."""
 OF_CAMPAIGN = ("report.html", "timeline.json", "progress.png", "episode.gif", "results.tsv", "spec.toml")
@@ -87,29 +88,26 @@ def pack_folder(folder: Path, to: Path) -> str:
         return f"not uploaded: {name} cannot be read: {fault.strerror}"
     if len(files) > CHECKPOINT_FILES or size > CHECKPOINT_BYTES:
         return f"not uploaded: {name} holds more than {CHECKPOINT_FILES} files or {CHECKPOINT_BYTES / 1e6:.0f} MB"
-    secrets, withheld = known_secrets(), list[str]()
-    for path in sorted(files):
-        inside = path.relative_to(folder).as_posix()
-        if reason := _withheld(folder, inside, to / folder.name / inside, secrets):
-            withheld.append(f"{scrub_text(inside)[:80]!r}: {reason}")
-    more = f"; {len(withheld) - 1} more" if len(withheld) > 1 else ""
-    return f"{name} without {withheld[0]}{more}" if withheld else name
+    withheld = [why for path in sorted(files) if (why := _withheld(folder, path, to / folder.name))]
+    return f"{name} without {'; '.join(withheld)}"[:REASON_CHARACTERS] if withheld else name
 
 
 def copy_tree(folder: Path, to: Path, without: Sequence[str] = ()) -> list[str]:
-    """Copy the files of a program's folder without links, over those that are there; returns their names. OSError if
-    one cannot be read, or holds a secret: a redacted copy would not be what was judged.
+    """Copy the files of a folder without links, over those that are there, to be edited; returns their names.
+
+    Raises:
+        Refused: one holds a secret: a redacted copy would not be what was judged.
+        OSError: one cannot be read.
     """
-    secrets, names = known_secrets(), sorted(path.relative_to(folder).as_posix() for path in _files(folder))
+    names = sorted(path.relative_to(folder).as_posix() for path in _files(folder))
     copied = [name for name in names if name not in without]
     for name in copied:
         if (file := open_below(folder, name)) is None:
             raise OSError(f"{folder / name} cannot be read")
-        executable = os.fstat(file.fileno()).st_mode & 0o111
-        scrubber = Scrubber(secrets)
+        executable, scrubber = os.fstat(file.fileno()).st_mode & 0o111, Scrubber()
         _copy(file, to / name, scrubber)
         if scrubber.found:
-            raise OSError(f"{folder / name} holds the secret {', '.join(sorted(scrubber.found))}: it is not passed on")
+            raise Refused(f"{folder / name} holds the secret {', '.join(sorted(scrubber.found))}: it is not passed on")
         (to / name).chmod((to / name).stat().st_mode | executable)
     return copied
 
@@ -128,20 +126,22 @@ def _files(folder: Path) -> Iterator[Path]:
                     yield Path(entry.path)
 
 
-def _withheld(folder: Path, name: str, target: Path, secrets: Sequence[Secret]) -> str:
-    """Copy one file of a folder; returns why it is not copied, empty if it is."""
+def _withheld(folder: Path, path: Path, to: Path) -> str:
+    """Copy one file of a folder; returns which it is and why it is not copied, empty if it is."""
+    name = path.relative_to(folder).as_posix()
+    shown, scrubber = repr(scrub_text(name)[:80]), Scrubber()
     if scrub_text(name) != name or not SENT_NAME.fullmatch(name) or len(os.fsencode(name)) > NAME_BYTES:
-        return "its name holds a secret, or what not every server takes"
-    if target.name.lower() == MODEL_FILE:
-        return "MLflow would run the code that it names"
+        return f"{shown}: its name holds a secret, or what not every server takes"
+    if path.name.lower() == MODEL_FILE:
+        return f"{shown}: MLflow would run the code that it names"
     if (file := open_below(folder, name)) is None:
-        return "it cannot be read"
-    secret = _copy(file, target, Scrubber(secrets))
-    return f"it holds the secret {', '.join(sorted(secret))}" if secret else ""
+        return f"{shown}: it cannot be read"
+    is_whole = _copy(file, to / name, scrubber)
+    return "" if is_whole else f"{shown}: it holds the secret {', '.join(sorted(scrubber.found))}"
 
 
-def _copy(file: BinaryIO, target: Path, scrubber: Scrubber) -> set[str]:
-    """Copy a file at its present length, redacted. A binary file with secrets is not copied; returns their names."""
+def _copy(file: BinaryIO, target: Path, scrubber: Scrubber) -> bool:
+    """Copy a file at its present length, redacted; False for a binary file with secrets, which is not copied."""
     is_binary, left = False, os.fstat(file.fileno()).st_size
     target.parent.mkdir(parents=True, exist_ok=True)
     with file, target.open("wb") as copy:
@@ -150,7 +150,6 @@ def _copy(file: BinaryIO, target: Path, scrubber: Scrubber) -> set[str]:
             is_binary = is_binary or b"\0" in chunk
             copy.write(scrubber.feed(chunk))
         copy.write(scrubber.flush())
-    if not (is_binary and scrubber.found):
-        return set()
-    target.unlink()
-    return scrubber.found
+    if is_broken := is_binary and bool(scrubber.found):
+        target.unlink()
+    return not is_broken

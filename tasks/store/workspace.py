@@ -130,18 +130,11 @@ def program_digest(place: TrialDir) -> str:
 
 def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: int) -> dict[str, object]:
     return {
-        "params": proposal.params,
-        "seed": seed,
-        "budget_seconds": environment.budget_seconds,
-        "budget_steps": environment.budget_steps,
-        "device": environment.device,
-        "cores": max(environment.cores, 1),
-        "memory_gb": environment.limits.memory_gb,
-        "resume": None,
-        "init": None,
-        "problem": environment.judge.problem(),
-        **_paths(place, environment),
-    }
+        "params": proposal.params, "seed": seed, "budget_seconds": environment.budget_seconds,
+        "budget_steps": environment.budget_steps, "device": environment.device, "cores": max(environment.cores, 1),
+        "memory_gb": environment.limits.memory_gb, "resume": None, "init": None,
+        "problem": environment.judge.problem(), **_paths(place, environment),
+    }  # fmt: skip
 
 
 def _paths(place: TrialDir, environment: Environment) -> dict[str, str | None]:

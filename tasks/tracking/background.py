@@ -20,10 +20,7 @@ POLL_SECONDS = 0.1
 
 
 class Background:
-    """Calls `sync` at the beginning of a `with` block, whenever it is asked, and at the end.
-
-    A block that an exception ends leaves what is missing to the next process.
-    """
+    """Calls `sync` at the beginning of a `with` block, whenever it is asked, and at the end by `close`."""
 
     def __init__(self, ledger: Ledger, store: Store | None, warn: Callable[[str], None]) -> None:
         """Args: store: None if tracking is off; warn: is told why records are not taken, once in an outage."""

@@ -1,9 +1,8 @@
 """A certified champion in MLflow: the folder `model` of its run, a version of its environment's registered model.
 
-`mlflow.pyfunc.load_model` loads it and runs it in the sandbox: the folder of tasks/serving/packing.py with MLflow's own
-file MLmodel. No requirements are listed, since Nightshift is on no package index. A champion that answers no rows gets
-a model without the flavour, files only. The alias `champion` moves only to a version that is better than the one it
-points at: by the mean of its certificate's fresh runs, in the same version of the environment.
+It is the folder of tasks/serving/loaded.py with MLflow's own file MLmodel. A champion that answers no rows gets a model
+without the flavour, files only. The alias `champion` moves only to a version that is better than the one it points at:
+by the mean of its certificate's fresh runs, in the same version of the environment.
 """
 
 from __future__ import annotations
@@ -11,20 +10,17 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from environments import Environment
+import numpy as np
+
 from tasks.describe import caution
-from tasks.serving.description import Description, dtype, width
-from tasks.serving.packing import NotPredictable, pack
+from tasks.serving.loaded import Description, NotPredictable, pack, width
 from tasks.stats.certificate import Certificate
 from tasks.store import safe_read
 from tasks.store.ledger import Ledger
-from tasks.store.workspace import TrialDir
-from tasks.tracking import datasets
-from tasks.tracking.campaign_run import words
+from tasks.tracking.campaign_run import environment_digest, words
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
@@ -45,16 +41,7 @@ FOLDER = "model"
 LOADER = "tasks.serving.loaded"
 ABOUT = "A certified champion. Each prediction starts its program in the sandbox; Nightshift must be installed."
 COLUMNS = 1000
-"""Numbers of an observation that the signature lists one by one; a longer one is a tensor."""
-
-
-@dataclass(frozen=True)
-class Champion:
-    """A certified trial, and where its files are."""
-
-    environment: Environment
-    place: TrialDir
-    trial: Trial
+"""Numbers of an observation that a signature can list; a model of longer ones has none."""
 
 
 def model_name(environment: str) -> str:
@@ -62,36 +49,36 @@ def model_name(environment: str) -> str:
     return f"nightshift.{re.sub(r'[^A-Za-z0-9_.-]', '_', environment)}"
 
 
-def register(client: MlflowClient, ledger: Ledger, certificate: Certificate, champion: Champion, run: Run) -> str:
-    """Make a champion a version of its environment's model, once; returns which, and where the alias is.
+def register(client: MlflowClient, ledger: Ledger, certificate: Certificate, trial: Trial, run: Run) -> str:
+    """Make a certified trial a version of its environment's model, once; returns which, and where the alias is.
 
     Args:
-        run: The champion's, which gets the model's folder among its artifacts.
+        run: The trial's, which gets the model's folder among its artifacts.
     """
     checkpoint = run.data.tags.get("checkpoint", "not uploaded")
     if not checkpoint.startswith("out/"):
         return f"not registered: its checkpoint is {checkpoint}"
     name = model_name(ledger.environment.name)
     known = client.search_model_versions(f"name = '{name}' and run_id = '{run.info.run_id}'")
-    version = known[0] if known else _version(client, name, ledger, certificate, champion, run)
+    version = known[0] if known else _version(client, name, ledger, certificate, trial, run)
     ranked = version.tags.get(RANKED) or _rank(client, name, version, ledger.environment.higher_is_better)
     why = version.tags.get(NOT_LOADABLE)
     return f"{name} version {version.version}, {ranked}" + (f"; files only: {why}" if why else "")
 
 
 def _version(
-    client: MlflowClient, name: str, ledger: Ledger, certificate: Certificate, champion: Champion, run: Run
+    client: MlflowClient, name: str, ledger: Ledger, certificate: Certificate, trial: Trial, run: Run
 ) -> ModelVersion:
     """Upload the model's folder, and make it a version. A kill in between has it uploaded again."""
-    with safe_read.parcel(champion.place.path) as parcel:
-        why = _fill(parcel, champion)
+    with safe_read.parcel(ledger.place_of(trial).path) as parcel:
+        why = _fill(parcel, ledger, trial)
         client.log_artifacts(run.info.run_id, str(parcel), FOLDER)
     tags = {
         "campaign": ledger.campaign.name,
         "trial": str(certificate.champion),
         "metric": ledger.environment.metric,
         FRESH_MEAN: repr(certificate.mean("champion")),
-        ENVIRONMENT: datasets.environment_digest(ledger),
+        ENVIRONMENT: environment_digest(ledger),
         **({NOT_LOADABLE: why} if why else {}),
     }
     if not client.search_registered_models(f"name = '{name}'"):
@@ -117,15 +104,15 @@ def _rank(client: MlflowClient, name: str, version: ModelVersion, higher_is_bett
     return f"@{ALIAS}{stays}"
 
 
-def _fill(folder: Path, champion: Champion) -> str:
-    """Pack the champion with MLmodel; returns why it cannot be loaded, empty if it can."""
+def _fill(folder: Path, ledger: Ledger, trial: Trial) -> str:
+    """Pack the trial with MLmodel; returns why it cannot be loaded, empty if it can."""
     from mlflow.models import Model
 
     version, why = importlib.metadata.version("nightshift-rl"), ""
     needs = f"Nightshift {version}, installed where the model is loaded; predictions run in its sandbox"
-    described = Model(metadata={"environment": champion.environment.name, "needs": needs})
+    described = Model(metadata={"environment": ledger.environment.name, "needs": needs})
     try:
-        described.signature = _signature(pack(champion.environment, champion.place, champion.trial, folder))
+        described.signature = _signature(pack(ledger.environment, ledger.place_of(trial), trial, folder))
         described.add_flavor("python_function", loader_module=LOADER, python_version=platform.python_version())
     except NotPredictable as reason:
         described.add_flavor("nightshift", version=version)
@@ -134,17 +121,14 @@ def _fill(folder: Path, champion: Champion) -> str:
     return why
 
 
-def _signature(packed: Description) -> ModelSignature:
+def _signature(packed: Description) -> ModelSignature | None:
     from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
+    from mlflow.types import ColSpec, Schema, TensorSpec
 
-    asked, seed = packed.settings, ParamSpec("seed", DataType.long, 0)
-    seen, taken = ([leaf.leaf for leaf in leaves] for leaves in (packed.observation, packed.action))
-    wide = width(seen)
-    # Of unnamed numbers MLflow takes arrays, lists and frames of any numeric type; of a tensor its own type alone.
-    one_by_one = Schema([ColSpec("double") for _ in range(wide)])
-    inputs = one_by_one if wide <= COLUMNS else Schema([TensorSpec(dtype(seen, wire=True), (-1, wide))])
+    seen, taken = packed.spaces
+    if width(seen) > COLUMNS:
+        return None
+    answers = np.result_type(*(leaf.native for leaf in taken))
     many = (width(taken),) if len(taken) > 1 or taken[0].shape else ()
-    outputs = Schema([TensorSpec(dtype(taken, wire=False), (-1, *many))])
-    mode = ParamSpec("deterministic", DataType.boolean, bool(asked["deterministic"]))
-    return ModelSignature(inputs, outputs, ParamSchema([mode, seed]))
+    # Of unnamed numbers MLflow takes arrays, lists and frames of any numeric type; of a tensor its own type alone.
+    return ModelSignature(Schema([ColSpec("double")] * width(seen)), Schema([TensorSpec(answers, (-1, *many))]))

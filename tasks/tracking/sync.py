@@ -1,24 +1,24 @@
 """`sync`: make MLflow show what a campaign's folder holds.
 
-It may be called at any time again: it looks up which runs MLflow has, and creates or completes the rest. A run is found
-by its tag `nightshift.key` (campaign, trial, attempt). Its tag `nightshift.digest` is set last, so a run that a kill
-left half done, or whose trial has changed since, is completed by the next call. What is sent twice is the same: points
-have times that follow from the trial.
+It may be called at any time again. A run is found by its tag `nightshift.key` (campaign, trial, attempt). Its tag
+`nightshift.digest` is set last, so a run that a kill left half done, or whose trial has changed since, is completed by
+the next call. What is sent twice is the same: points have times that follow from the trial.
 
-What came of the last call is in `mlflow.json`, for people and for `prune`; `sync` itself asks MLflow. Weights & Biases
-is brought up to date besides, where it is asked for (wandb_mirror.py).
+What came of the last call is in `mlflow.json`, for people and for `prune`; `sync` itself asks MLflow.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from filelock import FileLock
 from pydantic import ValidationError
@@ -30,11 +30,9 @@ from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.store.workspace import TRIAL
 from tasks.system.files import write_atomic
 from tasks.system.redact import without_passwords
-from tasks.tracking import campaign_run, champion_model, datasets, traces, trial_run, wandb_mirror
+from tasks.tracking import campaign_run, champion_model, traces, trial_run, wandb_mirror
 from tasks.tracking.campaign_run import own_certificates
-from tasks.tracking.champion_model import Champion
 from tasks.tracking.connection import DATABASE, NotRecorded, Store
-from tasks.tracking.pages import links
 from tasks.tracking.trial_run import trial_key
 from tasks.tracking.values import MetricPoint, digest_of, metric_key, milliseconds, parameters
 from tasks.trial import History, Trial
@@ -48,6 +46,8 @@ STATUS = {
     "running": "RUNNING", "finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED", "interrupted": "KILLED",
 }  # fmt: skip
 """MLflow's words for the states of a campaign."""
+WORKFLOW = "workflowType=machine_learning"
+"""In each link, or the page opens in its mode for language models."""
 KEY, DIGEST = "nightshift.key", "nightshift.digest"
 FILE, LOCK = "mlflow.json", "mlflow.lock"
 LOCK_SECONDS = 300.0
@@ -156,7 +156,7 @@ class _Campaign:
 
     def record(self) -> None:
         self.experiment = _experiment(self.client, self.store, self.ledger.environment.name)
-        self.now.urls = links(self.ledger, self.store, self.experiment)
+        self.now.urls = _links(self.ledger, self.store, self.experiment)
         self.runs, self.now.runs, self.now.state = self._find(), {}, ""
         self.parent = self._own_run()
         digests = [self._digest(trial) for trial in self.trials]
@@ -223,7 +223,7 @@ class _Campaign:
             tags["superseded"] = f"attempt {newest.attempt}"
         params = parameters(trial.proposal.params)
         self._log(run_id, trial_run.trial_points(self.ledger, trial), params, tags)
-        self.client.log_inputs(run_id, datasets.used(self.ledger))
+        self.client.log_inputs(run_id, campaign_run.datasets(self.ledger))
         if counts:
             self._log(self.parent.info.run_id, campaign_run.best_so_far(self.ledger, self.history, trial))
         _, end = trial_run.trial_times(self.ledger, trial)
@@ -278,7 +278,7 @@ class _Campaign:
         found += campaign_run.certificate_points(ledger, self.certificates)
         # A limit may change on resume, an MLflow parameter may not.
         self._log(run_id, found, {name: value for name, value in spec.items() if name not in stored}, tags)
-        self.client.log_inputs(run_id, datasets.used(ledger))
+        self.client.log_inputs(run_id, campaign_run.datasets(ledger))
         is_complete = len(self.now.runs) == len(self.trials)
         if is_complete:
             self._register()
@@ -301,9 +301,8 @@ class _Campaign:
         trials = [trial for trial in self.history if passed and trial.number == passed[-1].champion]
         for trial in trials:
             run = self.client.get_run(self.runs[trial_key(self.ledger, trial)].info.run_id)
-            champion = Champion(self.ledger.environment, self.ledger.place_of(trial), trial)
             with FileLock(self.store.home / f"{DATABASE}.registry.lock", timeout=LOCK_SECONDS):
-                model = champion_model.register(self.client, self.ledger, passed[-1], champion, run)
+                model = champion_model.register(self.client, self.ledger, passed[-1], trial, run)
             self.client.set_tag(self.parent.info.run_id, "model", model)
 
     def _log(
@@ -344,3 +343,24 @@ def _words(store: Store, error: Exception) -> str:
         return first_line
     shown = first_line.replace(store.uri, str(store))
     return without_passwords(f"MLflow at {store} does not take records: {shown}")
+
+
+def experiments_page(server: str) -> str:
+    """The address of a server's list of experiments."""
+    return f"{server}/#/experiments?{WORKFLOW}"
+
+
+def _links(ledger: Ledger, store: Store, experiment: str) -> dict[str, str]:
+    """The `url` of a campaign's trials, best first.
+
+    Without a server `path`, to be appended to the address of the server that `command` starts.
+    """
+    only = quote(f"tags.kind = 'trial' and tags.campaign = '{ledger.campaign.name}'")
+    objective = quote(f"metrics.`{metric_key(ledger.environment.metric)}`")
+    order = f"orderByKey={objective}&orderByAsc={str(not ledger.environment.higher_is_better).lower()}"
+    page = f"#/experiments/{experiment}/runs?searchFilter={only}&{order}&{WORKFLOW}"
+    if store.is_served:
+        return {"url": f"{store}/{page}"}
+    # The job runner is eight processes that are not needed.
+    command = f"mlflow ui --backend-store-uri {shlex.quote(store.uri)} --port 5000"
+    return {"command": f"MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false {command}", "path": f"/{page}"}

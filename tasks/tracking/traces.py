@@ -68,24 +68,17 @@ def _log(asked: Trace, path: Path, ledger: Ledger, trial: Trial, name: str, expe
             **({"schema": request.schema} if request.schema else {}),
         },
         tags={
-            KEY: f"{ledger.campaign.campaign_id}/{name}",
-            "campaign": ledger.campaign.name,
-            "trial": str(trial.number),
-            "proposer": plain(trial.proposal.proposer)[:WORDS],
-            "model": plain(request.model)[:WORDS],
+            KEY: f"{ledger.campaign.campaign_id}/{name}", "campaign": ledger.campaign.name, "trial": str(trial.number),
+            "proposer": plain(trial.proposal.proposer)[:WORDS], "model": plain(request.model)[:WORDS],
         },
         metadata={
             TraceMetadataKey.SOURCE_RUN: run_id,
             TraceMetadataKey.TRACE_SESSION: f"{ledger.campaign.name}-{trial.number:04d}",
         },
-        experiment_id=experiment,
-        start_time_ns=end - int(asked.seconds * 1e9),
-    )
-    attributes: dict[str, Any] = {
-        SpanAttributeKey.MODEL: request.model,
-        "thoughts": without_pictures(asked.answer.thoughts) if asked.answer else "",
-        "turned_down_before": request.turn,
-    }
+        experiment_id=experiment, start_time_ns=end - int(asked.seconds * 1e9),
+    )  # fmt: skip
+    thoughts = without_pictures(asked.answer.thoughts) if asked.answer else ""
+    attributes: dict[str, Any] = {SpanAttributeKey.MODEL: request.model, "thoughts": thoughts}
     if usage.usd is not None:  # for a span with tokens and no price MLflow may fetch a price list
         tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
         attributes[SpanAttributeKey.CHAT_USAGE] = {**tokens, "total_tokens": usage.tokens}

@@ -1,8 +1,7 @@
 """The MLflow run of a trial: parameters, tags, metrics and log. (Of its campaign: campaign_run.py.)
 
-The content of out/ comes from an untrusted program: links are not followed, numbers are checked, names cleaned, sizes
-bounded. MLflow draws a single point at step 0 as a bar, so scalars are logged there, and curves under `train/` against
-environment steps.
+The content of out/ comes from an untrusted program. MLflow draws a single point at step 0 as a bar, so scalars are
+logged there, and curves under `train/` against environment steps.
 """
 
 from __future__ import annotations
@@ -56,15 +55,10 @@ def trial_tags(ledger: Ledger, trial: Trial, commit: str | None) -> dict[str, st
         "network": "on" if any(run.network for run in runs) else "",
     }
     return {
-        "kind": "trial",
-        "trial": str(trial.number),
-        "attempt": str(trial.attempt),
-        "proposer": said.proposer,
-        "verdict": trial.verdict.kind,
-        NOTE: trial_note(trial),
-        **{name: value for name, value in optional.items() if value},
-        **origin(ledger),
-    }
+        "kind": "trial", "trial": str(trial.number), "attempt": str(trial.attempt), "proposer": said.proposer,
+        "verdict": trial.verdict.kind, NOTE: trial_note(trial),
+        **{name: value for name, value in optional.items() if value}, **origin(ledger),
+    }  # fmt: skip
 
 
 def origin(ledger: Ledger) -> dict[str, str]:

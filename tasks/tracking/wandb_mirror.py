@@ -1,8 +1,7 @@
 """Trials as runs of a Weights & Biases project, where WANDB_PROJECT names one and the package `wandb` is there.
 
-The rest is W&B's own variables, such as WANDB_MODE=offline. The id of a run follows from the trial, so a trial that is
-sent again is the same run: W&B passes over the steps that it has, and offline the run's folder is made anew. It happens
-in a process of its own, which may hang, ask or die as it likes: no campaign ends with it.
+The id of a run follows from the trial, so a trial that is sent again is the same run: W&B passes over the steps that it
+has, and offline the run's folder is made anew. It happens in a process of its own, which may hang, ask or die.
 """
 
 from __future__ import annotations

@@ -229,25 +229,6 @@ def test_killed_while_its_baseline_is_run_again_and_in_its_certificate_a_campaig
 
 
 @pytest.mark.slow
-def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Path, server: str) -> None:
-    folder = quadratic(tmp_path / "quad", fit=slow(30))
-    with start(
-        "run", str(folder), "--name", "lone", "--tracking", "off", "--set", "budget_seconds=60", *GREEDY, server=server
-    ) as process:
-        wait_for_trial(home, "lone", 0, "log.txt")
-        second = nightshift("run", str(folder), "--name", "lone", server=server)
-        assert second.returncode == 2
-        assert f"already running (process {process.pid} on" in second.stderr
-        stopped = nightshift("stop", "lone", "--now")
-        assert stopped.returncode == 0, stopped.stderr
-        output, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
-    assert "nightshift resume lone" in output
-    assert orphans.marked(status("lone")["campaign_id"]) == []
-    assert nightshift("stop", "lone").returncode == 2
-
-
-@pytest.mark.slow
 def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(4.0))
     more = ("--tracking", "off", "--set", "budget_seconds=60", *GREEDY)

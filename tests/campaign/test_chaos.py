@@ -35,12 +35,6 @@ def survived(kills: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_killed_at_four_moments_a_campaign_is_what_it_would_have_been(tmp_path: Path, server: str) -> None:
-    assert chaos(server, tmp_path / "chaos", 4, "--short", "--seed", "3") == survived(4)
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("parallel", [1, 2])
 def test_killed_ten_times_with_its_trials_too_nothing_is_lost(tmp_path: Path, server: str, parallel: int) -> None:

@@ -16,8 +16,6 @@ from typing import Any
 import httpx
 import pytest
 
-from environments.plugins import Refused
-from flows.cli.machine import sync
 from flows.server.mlflow_process import QUIET
 from tasks.record import reconcile, record
 from tasks.store.ledger import Ledger
@@ -26,7 +24,6 @@ from tasks.tracking.connection import Store
 from tasks.trial import History
 from tests.support.histories import tried
 from tests.support.ledgers import created
-from tests.support.mlflow_records import store_in
 from tests.support.prefect_api import ask
 from tests.support.toy import GREEDY, nightshift, quadratic, slow, start, status
 
@@ -43,22 +40,6 @@ def decided(ledger: Ledger, count: int) -> History:
         ledger.place(number).workspace.mkdir(parents=True)
         history = record(ledger, history, tried(history, float(number)))
     return history
-
-
-@pytest.fixture
-def stores(home: Path, empty_mlflow: Path) -> Path:
-    """The home, with an empty database."""
-    return store_in(home, empty_mlflow).home
-
-
-def test_a_campaign_is_not_recorded_in_two_places(
-    ledger: Ledger, stores: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decided(ledger, 1)
-    assert sync("n", json=False) == 0
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://team.example.org")
-    with pytest.raises(Refused, match=r"recorded in mlflow\.db.*would go to https://team\.example\.org.*--tracking"):
-        sync("n", json=False)
 
 
 def test_a_campaign_does_not_wait_for_a_server_and_says_once_that_it_is_away(ledger: Ledger, tmp_path: Path) -> None:

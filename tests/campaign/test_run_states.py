@@ -131,24 +131,6 @@ def test_sigterm_from_anybody_else_frees_the_slot_and_the_run_is_resumed(site: S
     assert len(run.lives) == 2
 
 
-def test_a_process_that_dies_with_its_worker_is_resumed_by_another_after_two_minutes(site: Site, run: Started) -> None:
-    (life,) = run.lives
-    (worker,) = (one for one in psutil.Process(life).parents() if {"worker", "start"} <= set(one.cmdline()))
-    try:
-        worker.kill()
-        os.kill(life, signal.SIGKILL)
-        began = time.monotonic()
-        baseline, campaign = baseline_of(run), status("night")["campaign_id"]
-        wait_until(lambda: gone(run) and not orphans.marked(campaign), 30)
-        assert status("night")["state"] == "interrupted"
-        assert run.state == "Running" or time.monotonic() - began > 90
-        wait_until(lambda: "Crashed" in run.states, 240, lambda: str(run.states))
-        finishes_without_repeating(run, baseline)
-    finally:
-        site.hire(f"instead of {worker.pid}")
-    assert run.states.count("AwaitingRetry") == 1 and len(run.lives) == 2
-
-
 def test_stop_now_is_not_resumed_by_the_automation(run: Started) -> None:
     assert nightshift("stop", "night", "--now", server=run.site.url).returncode == 0
     run.becomes("Cancelled")

@@ -12,7 +12,7 @@ import environments
 from environments import FILE
 from environments.plugins import Refused
 from flows.cli.problems import write_environment
-from flows.cli.validation import lacking, warnings
+from flows.cli.validation import warnings
 from flows.spec.environment import checked_environment
 from tests.support.toy import QUADRATIC, nightshift, quadratic
 
@@ -70,8 +70,6 @@ def test_a_likely_mistake_is_warned_of_with_its_remedy(
         ('program = ["fit.py"]', 'program = ["."]', "program: '.' is not in the environment's folder"),
         ("[space.x]", '[prepare]\nprogram = "."\n[space.x]', "prepare: '.' is not in the environment's folder"),
         ("{x} --out", "{x} --seed {seed} --out", "train_cmd: {seed} is filled in by the engine"),
-        ("[space.x]", "[cancel.curv]\nfraction = 0.5\n[space.x]", "cancel: unknown canceller 'curv'"),
-        ("[space.x]", "[cancel.curve]\nfraction = 2\n[space.x]", "cancel: canceller curve: fraction: Input should be"),
     ],
 )
 def test_what_could_never_work_is_refused_before_anything_runs(tmp_path: Path, old: str, new: str, why: str) -> None:
@@ -84,20 +82,6 @@ def test_a_program_that_reads_its_configuration_needs_no_argument(tmp_path: Path
     fit = "import json\nconfig = json.load(open('config.json'))\nx, out = config['params']['x'], config['out']\n"
     toml = QUADRATIC.replace(" --x {x} --out {out}", "")
     assert warnings(environments.load(quadratic(tmp_path / "quad", fit=fit, toml=toml))) == []
-
-
-@pytest.mark.parametrize("who", ["fit", "judge", "taskset"])
-def test_a_package_that_training_judge_or_taskset_imports_and_nobody_has_is_said(tmp_path: Path, who: str) -> None:
-    toml = QUADRATIC
-    if who == "taskset":
-        toml = toml[: toml.index("[command]")].replace('judge = "command"', 'judge = "text"')
-    folder = quadratic(tmp_path / "quad", toml=toml)
-    (folder / "taskset.py").write_text("import json, helper_of_mine\n")
-    (folder / "helper_of_mine.py").touch()
-    file = folder / f"{who}.py"
-    file.write_text(f"import of_nobody.part\n{file.read_text()}")
-    (doubt,) = [one for one in lacking(environments.load(folder)) if "of_nobody" in one]
-    assert f"{who}.py imports of_nobody" in doubt and "not installed" in doubt
 
 
 def test_a_switch_and_a_dotted_name_are_read_in_a_command_and_a_text_that_is_always_true_is_warned_of(

@@ -122,11 +122,6 @@ def test_greedy_believes_every_score(value: float, kind: str) -> None:
     assert verdict_of(weigh(begun(), undemanding(), Greedy(), of(begun(), value))).kind == kind
 
 
-def test_only_greedy_does_without_proof_and_without_a_second_run_of_the_baseline() -> None:
-    assert {name for name in NAMES if not rule_of(name).certifies} == {"greedy"}
-    assert {name for name in NAMES if rule_of(name).baseline_runs(1, deterministic=False) == 1} == {"greedy"}
-
-
 # Certify: a record is run again before it is believed
 
 
@@ -138,16 +133,6 @@ def test_certify_keeps_a_record_that_stays_one_when_it_is_run_again(again: float
     assert verdict_of(weigh(history, undemanding(), rule, replace(one, is_last=True))).kind == "keep", "no time is left"
     found = verdict_of(weigh(history, undemanding(), rule, replace(one, reruns=(Rerun(1, FINE, scored(again)),))))
     assert found.kind == kind, found
-
-
-def test_the_first_trials_are_kept_without_a_second_run() -> None:
-    history, rule = begun(), Certify(first=2)
-    for value in (90.0, 100.0):
-        one = of(history, value)
-        found = verdict_of(weigh(history, undemanding(), rule, one))
-        assert found.kind == "keep"
-        history = (*history, decided(history, one, found))
-    assert weigh(history, undemanding(), rule, of(history, 110.0)) == NeedsRerun(3)
 
 
 def test_a_champion_is_as_good_as_all_its_runs_are_and_a_tie_is_no_record() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 import environments
 from environments import Environment
-from environments.metric_guards import Guard
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.evaluate import judge_run
@@ -46,30 +45,6 @@ margin = 20
 
 def written(folder: Path, toml: str) -> Environment:
     return environments.load(quadratic(folder / "quad", toml=toml))
-
-
-def test_a_guard_points_the_way_of_the_objective_unless_it_says_otherwise(tmp_path: Path) -> None:
-    assert written(tmp_path, GUARDED).guards == {"tokens/mean": Guard(margin=20, direction="minimize")}
-    assert written(tmp_path, GUARDED + 'direction = "maximize"').guards["tokens/mean"].direction == "maximize"
-    assert written(tmp_path, CONTROL).guards["source/moon"].direction == "maximize"
-    assert written(tmp_path, QUADRATIC).guards == {}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        ("margin = 20", "margin = -1", "guards.tokens/mean.margin: Input should be greater than or equal to 0, got -1"),
-        ("margin = 20", "margin = 20\nmargn = 3", "guards.tokens/mean.margn: unknown key."),
-        ("tokens/mean", "loss", "guards: 'loss' is the objective: guard what stands beside it"),
-    ],
-)  # fmt: skip
-def test_a_bad_guard_is_refused_with_file_and_key(tmp_path: Path, old: str, new: str, why: str) -> None:
-    assert old in GUARDED
-    with pytest.raises(Refused) as refused:
-        written(tmp_path, GUARDED.replace(old, new, 1))
-    (line,) = str(refused.value).splitlines()
-    assert line.startswith(f"{tmp_path / 'quad/environment.toml'}: ")
-    assert why in line
 
 
 def test_a_guard_on_what_the_judge_never_measures_is_refused(tmp_path: Path) -> None:

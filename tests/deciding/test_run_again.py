@@ -6,22 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from environments.space import Float, Space
-from flows.engine.stopping import crashed_baseline
-from tasks import propose
 from tasks.decide import weigh
-from tasks.proposing.brief import Brief
 from tasks.rules import JudgedTrial, Rule
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
 from tasks.stats.champion import champion_estimate, reference
-from tasks.stats.predictions import predictions
 from tasks.trial import History, Trial, Verdict, baseline, best, trials_before
-from tests.support.histories import search, tried, undemanding
+from tests.support.histories import tried, undemanding
 
 CERTIFY = Certify()
 RULES = [CERTIFY, Greedy()]
-SPACE: Space = {"lr": Float(low=1e-3, high=10, default=0.1)}
 
 
 def night() -> History:
@@ -60,11 +54,6 @@ def test_a_baseline_that_is_run_again_while_nothing_was_kept_is_champion_again()
     assert best(again(history, 1, 130.0)) is not baseline(history)
 
 
-def test_a_baseline_that_crashes_when_it_is_run_again_leaves_nothing_to_compare_with() -> None:
-    history = again(night(), 0, None)
-    assert crashed_baseline(history) is history[-1]
-
-
 def test_a_champion_that_is_run_again_has_to_beat_the_one_before_it() -> None:
     assert best(again(night(), 1, 140.0)) == again(night(), 1, 140.0)[-1]
     lost = again(night(), 1, 60.0)
@@ -76,18 +65,3 @@ def test_a_trial_that_was_unlucky_and_is_run_again_may_become_champion() -> None
     assert best(history) is history[-1]
     assert [trial.number for trial in trials_before(history, history[-1])] == [0, 1]
     assert trials_before(history, history[1]) == history[:1]
-
-
-def test_predictions_are_compared_with_the_champion_that_was_known_before_the_rerun() -> None:
-    history = night()
-    told = replace(history[2], proposal=replace(history[2].proposal, expected=5.0, seen=2))
-    for number, score in ((0, 90.0), (2, 95.0)):
-        (found,) = predictions(again((*history[:2], told), number, 95.0, 95.0))
-        assert (found.trial, found.measured) == (2, score - 130.0)
-
-
-@pytest.mark.parametrize("name", ["tpe", "cmaes", "gp", "grid", "random_search", "learned"])
-def test_numeric_proposers_take_a_baseline_at_the_end(name: str) -> None:
-    history = again(search(9, cancels=False), 0, 78.0, 80.0, 82.0)
-    suggestion = propose.load(name, {}).propose(Brief(SPACE, history, seed=5))
-    assert suggestion is not None and suggestion.params

@@ -10,7 +10,7 @@ import pytest
 import environments
 from environments import Environment
 from environments.score import Score
-from tasks.decide import Decision, NeedsControl, weigh
+from tasks.decide import Decision, weigh
 from tasks.evaluate import judge_run
 from tasks.rules import JudgedTrial
 from tasks.rules.greedy import Greedy
@@ -78,23 +78,6 @@ def strict(folder: Path, fit: str) -> Environment:
 @pytest.fixture
 def environment(tmp_path: Path) -> Environment:
     return strict(tmp_path / "env", HONEST)
-
-
-@pytest.mark.parametrize(
-    ("history", "value", "due"),
-    [
-        ((), 0.5, False),
-        ((trial(0, 2.0),), 0.5, True),
-        ((trial(0, 2.0),), 2.0, False),
-        ((trial(0, 2.0), trial(1, 1.0)), 1.5, False),
-    ],
-)
-def test_only_who_would_be_champion_is_asked(
-    environment: Environment, history: History, value: float, due: bool
-) -> None:
-    assert isinstance(judged(environment, history, value), NeedsControl) is due
-    allowed = environment.model_copy(update={"allow_untrained": True})
-    assert isinstance(judged(allowed, history, value), Verdict)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import environments
 from environments.plugins import Refused
 from environments.score import Score
 from flows import campaign as campaign_flow
@@ -21,7 +20,6 @@ from flows.engine import certifying, stopping
 from flows.engine.certifying import (
     DECLARATION,
     DeclaredAnalysis,
-    also_ablate,
     certify_at_the_end,
     nothing_to_certify,
     path_of,
@@ -34,12 +32,11 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
 from tasks.recipes.preparing import report_pool
 from tasks.stats import holdout_uses
-from tasks.stats.ablation import parts
 from tasks.stats.certificate import Certificate
 from tasks.stats.design import ALPHA, design_of, equal_arms, of_groups
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
-from tasks.trial import History, Proposal
+from tasks.trial import History
 from tests.support.histories import certified, tried
 from tests.support.nights import on_night, question
 from tests.support.noisy import BETTER, DRAW, campaign, noisy, settled
@@ -157,13 +154,6 @@ def test_no_run_of_a_certificate_begins_on_a_full_disk_and_a_rule_that_certifies
     assert not ledger.certificates() and [one.name for one in (ledger.path / "certificates").iterdir()] == ["1.begun"]
 
 
-def test_a_certificate_that_was_given_up_hides_no_earlier_run_of_its_champion(tmp_path: Path) -> None:
-    ledger = night(noisy(tmp_path / "noisy"), advanced={"looks": "several"})
-    store(ledger, luck())
-    store(ledger, replace(luck(), look=2, runs=(), comparison=None))
-    assert question(ledger, GOOD).earlier == luck()
-
-
 # One that was begun
 
 
@@ -275,24 +265,6 @@ def test_a_certificate_made_later_is_stopped_or_killed_between_two_runs_and_goes
     assert all(same) if how == "stop" else same.count(False) <= 1, "what was done is not done again"
 
 
-@pytest.mark.parametrize(
-    ("on", "runs", "words"),
-    [
-        ("noisy", None, "--on noisy: that is the campaign's own environment: leave --on out"),
-        ("cartpole", None, "--on cartpole: it trains with 'ppo', the campaign with 'command'"),
-    ],
-)
-def test_too_few_runs_and_where_a_champion_cannot_be_taken_are_refused(
-    tmp_path: Path, on: str, runs: int | None, words: str
-) -> None:
-    ledger = decided(tmp_path / "noisy", {"x": 40.0})
-    asked = [on if on in environments.bundled() else str(tmp_path / on)]
-    with pytest.raises(Refused) as refused:
-        certify_command("night", asked, runs, "", False, None, False)
-    assert str(refused.value).startswith(words)
-    assert not (ledger.path / f"certificates/on-{on}").exists()
-
-
 # A finite pool of questions
 
 
@@ -324,17 +296,6 @@ def test_a_certificate_is_tested_at_the_level_of_its_use_of_a_pool_and_charged_o
 # The champion without each of its changes
 
 
-def test_a_champion_is_taken_apart_by_parameter_and_its_edit_is_one_part() -> None:
-    first = replace(BASELINE, proposal=Proposal({"x": 0.0, "y": 1, "same": "a"}))
-    proposal = Proposal({"x": 2.0, "y": 3, "same": "a"}, edit=BETTER, rationale="r", parent=0, seen=1)
-    found = parts(replace(GOOD[1], proposal=proposal), first)
-    assert [(name, one.params, one.edit) for name, one in found] == [
-        ("x", {"x": 0.0, "y": 3, "same": "a"}, BETTER), ("y", {"x": 2.0, "y": 1, "same": "a"}, BETTER),
-        ("its edit", proposal.params, None),
-    ]  # fmt: skip
-    assert parts(first, first) == ()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_an_ablation_that_was_cut_off_is_done_in_the_next_life(tmp_path: Path, server: str) -> None:
@@ -350,18 +311,6 @@ def test_an_ablation_that_was_cut_off_is_done_in_the_next_life(tmp_path: Path, s
     assert (found.champion, found.mean, found.runs) == (1, pytest.approx(80.0, abs=4), 3)
     assert [one.change for one in found.removed] == ["x", "its edit"] * 2
     assert [one.score.value for one in found.removed] == pytest.approx([50.0, 30.0] * 2, abs=6)
-
-
-@pytest.mark.parametrize("case", ["not asked", "not passed", "elsewhere"])
-def test_only_what_passed_here_is_taken_apart_and_only_where_that_was_asked(
-    tmp_path: Path, server: str, case: str
-) -> None:
-    ledger = night(noisy(tmp_path / "noisy"), advanced={"ablation": case != "not asked"})
-    made = certified(1, (80.0, 81.0, 79.0), (0.1, -0.2, 0.4), on="other" if case == "elsewhere" else None)
-    made = replace(made, passed=case != "not passed")
-    of = question(ledger, GOOD)
-    assert on_night(server, ledger, lambda one: also_ablate(one, of, made, campaign_flow.measure), GOOD)
-    assert not (ledger.path / "ablations").exists()
 
 
 def test_a_champion_that_ignores_its_seed_is_not_certified_however_its_files_differ(

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +9,7 @@ from typing import Any
 
 import pytest
 
-import environments
 from flows.server.server_process import drain
-from flows.spec.campaign_spec import CampaignSpec
 from tasks import checkpoint, task_messages
 from tasks.checkpoint import CRASH, RETRIES, ended, has_result, is_last_attempt, machine_failed, result_of, results_in
 from tasks.control import control
@@ -23,15 +17,12 @@ from tasks.decide import decide
 from tasks.evaluate import evaluate
 from tasks.propose import propose
 from tasks.sandbox.program import CannotStart
-from tasks.store.seeds import derive
-from tasks.store.workspace import TrialDir
-from tasks.task_key import TaskKey, history_digest, spec_digest
-from tasks.train import run_program, train
-from tasks.trial import History, Proposal, Run
+from tasks.task_key import TaskKey, history_digest
+from tasks.train import train
+from tasks.trial import History, Run
 from tests.support import processes
 from tests.support.histories import decided
 from tests.support.prefect_api import ask, prefect_at
-from tests.support.toy import FIT, QUADRATIC, SANDBOX, quadratic
 
 KEY = TaskKey("abc123", "0011223344556677", 7)
 TASKS: tuple[Any, ...] = (propose, train, evaluate, control, decide)
@@ -52,29 +43,6 @@ def test_the_digest_of_a_history_sees_scores_parameters_and_order_and_no_times()
     scored = replace(third, score=replace(third.score, value=9.0))
     others = (THREE[:2], (first, second, moved), (first, second, scored), (second, first, third))
     assert len({history_digest(history) for history in (THREE, *others)}) == 5
-
-
-def test_digests_and_seeds_are_the_same_in_every_process() -> None:
-    code = (
-        "from tests.engine.test_checkpoint import *\n"
-        "print(history_digest(THREE), spec_digest({'b': [1], 'a': {'y': 2.5, 'x': None}}), derive(7, 'search', 3, 1))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONHASHSEED": "77"},
-        capture_output=True,
-        text=True,
-    )
-    here = [history_digest(THREE), spec_digest({"a": {"x": None, "y": 2.5}, "b": [1]}), str(derive(7, "search", 3, 1))]
-    assert done.stdout.split() == here, done.stderr
-
-
-def test_a_campaign_that_is_made_anew_never_meets_the_results_of_the_old_one(tmp_path: Path) -> None:
-    asked = CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="n", seed=3)
-    first = asked.open()
-    shutil.rmtree(first.path)
-    second = asked.open()
-    assert first.campaign.digest == second.campaign.digest and str(first.key(0)) != str(second.key(0))
 
 
 # Real tasks on a real server
@@ -173,29 +141,6 @@ def test_only_a_fault_of_the_machine_is_tried_again_and_leaves_no_result(
     assert not has_result(tmp_path, KEY, "faulty")
     made = in_flow(server, tmp_path, lambda: result_of(task.submit(KEY, tried, return_state=False)))
     assert made == "done" and len(ran) == tried + 1, "another life tries it again"
-
-
-FULL = '{"failed": "the disk is full: trainer.log", "retry": true, "unsure": true}\\n'
-
-
-def test_a_fault_that_may_be_the_settings_own_is_the_trials_crash_when_no_retry_is_left(
-    server: str, tmp_path: Path
-) -> None:
-    program = f"{FIT}\n(args.out / 'progress.jsonl').write_text('{FULL}')\nraise SystemExit(1)\n"
-    toml = QUADRATIC.replace('editable = ["fit.py"]', 'editable = ["train.toml"]')
-    folder = quadratic(tmp_path / "env", fit=program, toml=toml)
-    environment, ran = environments.load(folder), list[bool]()
-
-    def unsure(key: TaskKey) -> Any:
-        ran.append(is_last_attempt())
-        place, proposal = TrialDir(tmp_path / "trial"), Proposal({"x": 1.0})
-        run = run_program("test/unsure", environment, SANDBOX, folder, place, proposal, seed=7)
-        return ended(run, task_messages.of_run(run))
-
-    task = task_of(unsure)
-    run = in_flow(server, tmp_path / "results", lambda: result_of(task.submit(KEY, return_state=False)))
-    assert ran == [False, False, True]
-    assert run.status == "crash" and (run.error or "").startswith("said: the disk is full: trainer.log")
 
 
 def test_half_a_result_is_none(tmp_path: Path) -> None:

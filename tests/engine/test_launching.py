@@ -18,10 +18,10 @@ from prefect.utilities.annotations import quote
 
 from environments.plugins import Refused
 from flows.engine import launching
-from flows.engine.launching import REQUEST, CannotLaunch, LaunchDied, LaunchRequest
+from flows.engine.launching import LaunchDied, LaunchRequest
 from flows.server.api import Api
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.bench import Bench, RunPlan, Units
+from tasks.bench import Bench, RunPlan
 from tasks.machine.slots import Slots
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
@@ -155,18 +155,6 @@ def test_what_is_launched_is_out_of_reach_of_another_life_of_the_campaign() -> N
     assert orphans.marked("abc123") == []
 
 
-def test_what_is_asked_survives_its_file_and_holds_neither_seeds_nor_keys(ledger: Ledger) -> None:
-    at = ledger.key(3, "run-2")
-    what = replace(
-        asked(at, units=Units(ledger.key(0, "certificate-1")), use="report", stops_early=True), transfer="hills"
-    )
-    what.write(ledger.path)
-    text = (ledger.path / what.file).read_text()
-    assert REQUEST.validate_json(text) == what
-    assert ledger.campaign.judge_key not in text
-    assert str(ledger.seed("train", at)) not in text and str(ledger.seed("report", at)) not in text
-
-
 def test_an_unknown_deployment_is_refused_with_the_near_miss(api: Api) -> None:
     launching.check("here")
     with pytest.raises(Refused, match=rf"'x{DEPLOYMENT}'.*'{DEPLOYMENT}'\?"):
@@ -232,31 +220,6 @@ def test_after_three_deaths_the_campaign_stops_and_another_life_tries_again(
     assert ["reclaimed" in event["reason"] for event in events(ledger, "died")] == [True] * 3
     again = launched(ledger, what)
     assert until(lambda: runs(api, what)[3:], again)[0]["idempotency_key"].endswith("launch 4")
-    finish(ledger, what.plan.key)
-    assert again.result(180) is None
-
-
-def test_an_error_of_ours_is_told_in_full_and_not_tried_again(api: Api, ledger: Ledger, launched: Launch) -> None:
-    what = asked(ledger.key(0))
-    done = launched(ledger, what)
-    (run,) = until(lambda: runs(api, what), done)
-    set_state(api, run, type="FAILED", message="Flow run encountered an exception: TypeError: no\x1b[31m")
-    with pytest.raises(CannotLaunch, match=rf"trial/{DEPLOYMENT} .*TypeError: no$"):
-        done.result(180)
-    assert len(runs(api, what)) == 1
-
-
-def test_results_that_are_left_somewhere_else_stop_the_campaign_and_another_life_tries_again(
-    api: Api, ledger: Ledger, launched: Launch
-) -> None:
-    what = asked(ledger.key(0))
-    done = launched(ledger, what)
-    (run,) = until(lambda: runs(api, what), done)
-    set_state(api, run, type="COMPLETED")
-    with pytest.raises(CannotLaunch, match="same storage"):
-        done.result(180)
-    again = launched(ledger, what)
-    until(lambda: runs(api, what)[1:], again)
     finish(ledger, what.plan.key)
     assert again.result(180) is None
 

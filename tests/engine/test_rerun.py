@@ -15,10 +15,8 @@ from typing import Any
 
 import pytest
 
-from environments.plugins import Refused
 from flows import rerun
 from flows.campaign import search
-from flows.cli.foreground import rerun as rerun_command
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
 from tasks.evaluate import judge_run
@@ -89,20 +87,6 @@ def verdicts(history: History) -> list[tuple[int, int, int, str]]:
 
 
 # What may be run again
-
-
-@pytest.mark.parametrize(
-    ("number", "words"),
-    [
-        (9, "campaign 'night' has no trial 9: it has 0 to 0"),
-        (-1, "campaign 'night' has no trial -1: it has 0 to 0"),
-        (1, "trial 1 of campaign 'night' is not finished: nightshift resume night goes on with it"),
-    ],
-)
-def test_only_a_finished_trial_can_be_run_again(young: Ledger, number: int, words: str) -> None:
-    with pytest.raises(Refused) as refused:
-        rerun_command("night", number, None, False)
-    assert str(refused.value) == words and not attempts.pending(young.trials)
 
 
 def test_one_request_makes_one_attempt_however_often_it_is_retried(young: Ledger) -> None:

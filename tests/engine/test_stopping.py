@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 import environments
 from environments import Environment
 from flows.engine import stopping
-from flows.engine.stopping import Stop, rerun_fits, stop
+from flows.engine.stopping import Stop, stop
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.spec import Advanced
 from tasks.stats.certificate import REUSED
@@ -86,13 +84,6 @@ def test_a_campaign_fails_when_too_many_of_its_last_ten_trials_crash(
     assert found is None or found.reason.startswith(f"{ends}: ")
 
 
-def test_a_campaign_ends_when_the_next_trial_would_not_fit_into_its_hours(environment: Environment) -> None:
-    trials, hours = history(3, 2, wall=8.0), 100 / HOUR
-    assert stop(spec(hours=hours), environment, trials, 91.9, asked=False) is None
-    found = stop(spec(hours=hours), environment, trials, 92.1, asked=False)
-    assert found == Stop("finished", "no time for another trial: 92 s of 100 s used, one may take 8 s")
-
-
 @settings(derandomize=True, deadline=None, max_examples=70)
 @given(
     hours=st.floats(0.01, 8.0),
@@ -121,19 +112,6 @@ def test_eight_hours_end_within_eight_hours(
         design = asked.certificate_design(environment)
         spent += (design.runs - REUSED) * (budget + max(besides)) if design else 0
     assert spent <= hours * HOUR + 1e-6
-
-
-def test_a_campaign_ends_before_the_time_that_was_set(environment: Environment) -> None:
-    trials = history(3, 2, wall=8.0)
-
-    def until(seconds: float) -> CampaignSpec:
-        then = datetime.datetime.fromtimestamp(time.time() + seconds, datetime.UTC)
-        return spec(until=then.isoformat())
-
-    assert stop(until(20), environment, trials, 0.0, asked=False) is None
-    late = until(4)
-    found = stop(late, environment, trials, 0.0, asked=False)
-    assert found == Stop("finished", f"no time for another trial before {late.until}: one may take 8 s")
 
 
 @pytest.mark.parametrize("scores", [(None,), (None, 3.0), (None, None)])
@@ -165,10 +143,3 @@ def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> N
         "finished",
         "no time for another trial: 22 s of 100 s used, one may take 78 s, of which 70 s are for the certificate",
     )
-
-
-def test_a_record_runs_again_where_there_is_time_besides_the_certificate(environment: Environment) -> None:
-    drawing = environment.model_copy(update={"deterministic": False, "budget_steps": 10**6})
-    trials, asked = history(3, 2, wall=8.0), spec(hours=100 / HOUR, rule="certify", trials=8)
-    left = 100 - 8.0 - 1.1 * 8 * 8.0
-    assert rerun_fits(asked, drawing, trials, left - 0.1) and not rerun_fits(asked, drawing, trials, left + 0.1)

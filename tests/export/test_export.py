@@ -59,15 +59,6 @@ def test_the_exported_folder_trains_and_scores_like_the_champion(ledger: Ledger,
     assert json.loads(again.stdout)["environment"] == result["environment"] == "quad"
 
 
-def test_the_card_says_what_is_proven_and_the_script_runs(ledger: Ledger, tmp_path: Path) -> None:
-    folder = export(ledger, tmp_path / "champion")
-
-    card = (folder / "README.md").read_text()
-    assert json.loads((folder / "result.json").read_text())["verdict"] in card and "## Limits" in card
-    assert subprocess.run(["bash", "-n", str(folder / "reproduce.sh")]).returncode == 0
-    assert os.access(folder / "reproduce.sh", os.X_OK)
-
-
 def test_nothing_is_written_over_and_nothing_half_made_is_left(ledger: Ledger, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
@@ -176,7 +167,7 @@ def test_all_files_are_as_they_were_judged_or_nothing_is_exported(
     monkeypatch.setenv("SOME_API_KEY", "sk-planted-0123456789")
     assert "sk-planted" not in (export(ledger, tmp_path / "again") / "champion.patch").read_text()
     monkeypatch.setenv("SOME_API_KEY", "#!/bin/sh")
-    with pytest.raises(OSError, match="SOME_API_KEY"):
+    with pytest.raises(Refused, match="SOME_API_KEY"):
         export(ledger, tmp_path / "never")
 
 
@@ -192,10 +183,3 @@ def test_a_certified_champion_is_exported_with_its_own_certificate_and_score(tmp
     assert result["trial"] == result["champion"]["trial"] == result["certificate"]["trial"] == 1
     assert result["certificate"]["passed"] and result["champion"]["score"] == 2.0
     assert "trial 1 certified" in card.lower() and "Trial 2" not in card
-
-
-def test_a_campaign_without_a_champion_has_nothing_to_export(ledger: Ledger, tmp_path: Path) -> None:
-    empty = CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="empty").open()
-    with pytest.raises(Refused, match="no champion"):
-        export(empty, tmp_path / "champion")
-    assert not (tmp_path / "champion").exists()

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +20,7 @@ from tests.support.histories import certified
 from tests.support.hub import TOKEN, Fault, Hub
 from tests.support.lazy import LazyModule
 from tests.support.ledgers import created, stored
-from tests.support.toy import nightshift, quadratic
+from tests.support.toy import quadratic
 
 if TYPE_CHECKING:
     import huggingface_hub
@@ -124,26 +120,6 @@ def test_after_a_fault_the_same_command_leaves_one_whole_version(hub: Hub, ledge
     assert len(hub.asked("^PUT")) == 1
 
 
-def test_a_token_that_will_not_do_is_refused_and_not_shown(
-    hub: Hub, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with pytest.raises(Refused, match="403") as foreign:
-        send(ledger, "somebody/quad")
-    monkeypatch.setenv("HF_TOKEN", "hf_wrongwrongwrongwrong")
-    with pytest.raises(Refused, match="HF_TOKEN") as wrong:
-        send(ledger)
-    monkeypatch.delenv("HF_TOKEN")
-    seen = len(hub.requests)
-    with pytest.raises(Refused, match="hf auth login"):
-        send(ledger)
-
-    assert not hub.repositories and len(hub.requests) == seen
-    assert not any("hf_" in str(refused.value) for refused in (foreign, wrong))
-    (tmp_path / "hf").mkdir()
-    (tmp_path / "hf" / "token").write_text(TOKEN)
-    assert send(ledger)["commit"]
-
-
 def test_what_is_not_certified_is_uploaded_on_request_alone_and_says_so_first(
     hub: Hub, tmp_path: Path, home: Path
 ) -> None:
@@ -182,20 +158,3 @@ def test_no_secret_leaves(hub: Hub, ledger: Ledger, monkeypatch: pytest.MonkeyPa
     with pytest.raises(Refused, match="what looks like a key"):
         send(ledger, "me/second")
     assert "me/second" not in hub.repositories and len(hub.received) <= count + 4
-
-
-@pytest.mark.slow
-def test_an_upload_that_is_killed_goes_on_where_it_was(hub: Hub, ledger: Ledger) -> None:
-    hub.faults.append(Fault("POST", "/commit/", 200, seconds=60))
-    command = [sys.executable, "-m", "flows.cli", "export", "n", "--hub", REPO]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        end = time.monotonic() + 120
-        while not hub.asked("/commit/") and time.monotonic() < end:
-            time.sleep(0.1)
-        process.send_signal(signal.SIGKILL)
-    assert hub.asked("^PUT") and len(hub.repositories[REPO].commits) == 1
-
-    done = nightshift("export", "n", "--hub", REPO)
-
-    assert done.returncode == 0, done.stderr
-    assert len(hub.asked("^PUT")) == 1 and len(hub.repositories[REPO].commits) == 2

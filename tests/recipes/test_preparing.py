@@ -452,7 +452,7 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
     told = capsys.readouterr()
     facts = json.loads(told.out)
     assert told.err == "" and not facts["made_now"]
-    assert facts["questions"]["report"] == 3 and facts["looks"][0]["campaign_id"] == "abc"
+    assert facts["questions"]["report"] == 3 and facts["looks"][0]["campaign"] == "abc"
     assert facts["looks"][0]["level"] == 0.05 / 2 and facts["next_level"] == 0.05 / 6
     quad = str(quadratic(tmp_path / "quad"))
     with pytest.raises(Refused, match="recipe"):

@@ -206,28 +206,8 @@ def test_red_team_the_checkpoint_of_another_trial_is_not_its_own(tmp_path: Path)
     refused(thief, "its checkpoint is that of trial 0, byte for byte, though they differ in program, x", history)
 
 
-REPORTS = """
-(OUT / 'salt').write_bytes(os.urandom(16))
-with open(OUT / 'progress.jsonl', 'a') as file:
-    for step in range(5):
-        file.write(json.dumps({'step': step, 'metrics': {'loss': 1 / (step + 1)}}) + '\\n')
-"""
-
-
-@pytest.mark.parametrize(
-    ("program", "reason"),
-    [
-        ("import random\nrandom.seed(0)\nmodel(random.random())\n", "its checkpoint is that of trial 3"),
-        (MODEL + REPORTS, "it reported the same progress as trial 3"),  # some bytes make its checkpoint unlike any
-    ],
-)
-def test_red_team_a_program_that_fixes_its_seed_is_found_out(tmp_path: Path, program: str, reason: str) -> None:
+def test_red_team_a_program_that_fixes_its_seed_is_found_out(tmp_path: Path) -> None:
     """Two runs under two seeds leave the same model, so their agreement is no evidence of anything."""
-    first = attack(Ground.lay(tmp_path), program, WORKING[0])
+    first = attack(Ground.lay(tmp_path), "import random\nrandom.seed(0)\nmodel(random.random())\n", WORKING[0])
     second = again(first, "0012", seed=8)
-    refused(second, f"ignores its seed: {reason}", (earlier(first.run, HONEST, 3),))
-
-
-def test_red_team_more_steps_than_anybody_can_take_are_not_believed(tmp_path: Path) -> None:
-    report = f"(OUT / 'progress.jsonl').write_text({json.dumps({'step': 10**12})!r} + '\\n')\n"
-    refused(attack(Ground.lay(tmp_path), MODEL + report, WORKING[0]), "reported 1,000,")
+    refused(second, "ignores its seed: its checkpoint is that of trial 3", (earlier(first.run, HONEST, 3),))

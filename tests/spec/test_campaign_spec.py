@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-import environments
 from environments.plugins import Refused
 from flows.spec.campaign_spec import CampaignSpec, differences
-from tasks.cancellers.curve import ByCurve
 from tests.support.toy import QUADRATIC, quadratic
 
 
@@ -57,14 +55,6 @@ def test_a_night_too_short_to_prove_anything_is_refused(tmp_path: Path) -> None:
     spec(folder, hours=13 / 3600, rule="greedy").check()
 
 
-def test_a_proposer_of_edits_needs_a_file_of_the_program_that_it_may_edit(tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "quad", toml=QUADRATIC.replace('editable = ["fit.py"]\n', ""))
-    mine = {"proposer": "agent", "options": {"command": ["true"]}, "allow_unsandboxed": True}
-    why = r"editable = \['train.py'\], and none of these is a file of its program \(fit.py"
-    with pytest.raises(Refused, match=why):
-        spec(folder, rule="greedy", **mine).check()
-
-
 def test_edits_without_a_sandbox_are_refused_unless_a_person_allows_them(folder: Path) -> None:
     mine = {"proposer": "agent", "options": {"command": ["true"]}, "rule": "greedy", "isolation": "none"}
     with pytest.raises(Refused, match="pass --allow-unsandboxed"):
@@ -102,23 +92,3 @@ def test_what_changes_a_score_is_a_difference_and_a_guard_is_none(
     if found:
         with pytest.raises(Refused, match=f"has {found[0][0]} = .* so it is fixed"):
             spec(folder, **change).open()
-
-
-def test_a_guard_that_changes_is_noted_and_stored(folder: Path) -> None:
-    ledger = spec(folder, trials=3).open()
-    spec(folder, trials=3).store(ledger)
-    assert list(ledger.events()) == []
-    spec(folder, trials=5).store(ledger)
-    assert "trials = 5" in (ledger.path / "spec.toml").read_text()
-    assert [(event["event"], event["changed"]) for event in ledger.events()] == [("guards", {"trials": [3, 5]})]
-
-
-def test_an_environment_says_how_soon_its_progress_counts_and_the_campaign_has_the_last_word(tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "quad", toml=QUADRATIC + "\n[cancel.curve]\nfraction = 0.8\n")
-    environment = environments.load(folder)
-    two = spec(folder), spec(folder, cancel_options={"fraction": 0.6})
-    found = [one.loaded_canceller(environment) for one in two]
-    assert [one.fraction for one in found if isinstance(one, ByCurve)] == [0.8, 0.6]
-    wrong = quadratic(tmp_path / "wrong", toml=QUADRATIC + "\n[cancel.curve]\nfractoin = 0.8\n")
-    with pytest.raises(Refused, match="curve: fractoin"):
-        spec(wrong).check()

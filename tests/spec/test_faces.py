@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import TYPE_CHECKING
 
 from flows.campaign import campaign
 from flows.certify import certify
 from flows.cli import reference
 from flows.cli.app import app
-from flows.cli.options import FLAGS
 from flows.spec import form
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.spec import CERTIFY, GROUPS, OPTIONS, TABLES, declared, flag
+from flows.spec.spec import CERTIFY, GROUPS, OPTIONS, declared, flag
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -27,11 +23,6 @@ else:
 FORM = campaign.parameters.model_dump()
 MODELS = [FORM, *(FORM["definitions"][name.capitalize()] for name in ("advanced", *GROUPS))]
 PAGE = Path(__file__).parents[2] / "docs/options.md"
-
-
-def parsed(*arguments: str) -> dict[str, Any]:
-    _, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
-    return bound.arguments
 
 
 def test_the_form_has_first_what_people_change_first_and_every_option_once() -> None:
@@ -50,17 +41,6 @@ def test_an_option_is_shown_in_the_form_as_it_is_declared() -> None:
         assert field.is_required() or shown.get("default") == (empty if field.default is None else field.default)
 
 
-def test_nothing_in_the_form_is_none_and_bounds_are_checked_in_it() -> None:
-    assert "null" not in json.dumps(FORM)
-    for wrong in (
-        {"trials": 0},
-        {"advanced": {"decisions": {"rule": "greddy"}}},
-        {"advanced": {"search": {"seed": -1}}},
-    ):
-        with pytest.raises(validation.ValidationError):
-            validation.validate({"environment": "cartpole", **wrong}, FORM, raise_on_error=True)
-
-
 def test_the_flow_takes_every_option_by_itself_and_what_the_form_leaves_empty() -> None:
     assert set(inspect.signature(campaign.fn).parameters) == {*OPTIONS, "advanced"}
     left = {"environment": "cartpole", "until": "", "seed": None, "advanced": {"patience": None, "options": {}}}
@@ -75,13 +55,6 @@ def test_an_option_of_certify_is_in_its_form_as_it_is_declared() -> None:
         assert (shown[name]["description"], shown[name].get("default")) == (field.description, field.default)
     flags = {argument.name for argument in app["certify"].assemble_argument_collection()}
     assert {flag(name) for name in CERTIFY} <= flags
-
-
-def test_every_option_is_a_flag_of_run_and_resume_or_given_by_set() -> None:
-    assert set(FLAGS) == set(OPTIONS) - {*TABLES, "environment"}
-    for verb in ("run", "resume"):
-        taken = {name for argument in app[verb].assemble_argument_collection() for name in argument.names}
-        assert {flag(name) for name in FLAGS} - {"--name"} <= taken
 
 
 def test_the_page_of_options_is_up_to_date() -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 import environments
-from environments import plugins
-from environments.judges import Judge
 from environments.plugins import Refused
 from flows.spec import permissions, trust
 from flows.spec.campaign_spec import CampaignSpec
@@ -18,7 +16,6 @@ from flows.spec.spec import spread
 from tasks.recipes import execution
 from tasks.sandbox import isolation
 from tasks.system.home import home as find_home
-from tests.judges.test_judges import SETTINGS
 from tests.support.question_pool import pool
 from tests.support.toy import QUADRATIC, quadratic
 from tests.support.trusting import trusted
@@ -55,13 +52,6 @@ def test_an_environment_of_its_own_folder_asks_for_nothing(tmp_path: Path) -> No
     assert not (find_home() / trust.FILE).exists()
 
 
-@pytest.mark.parametrize("name", plugins.names("environments.judges"))
-def test_of_every_judge_it_is_known_what_runs_outside_the_sandbox(tmp_path: Path, name: str) -> None:
-    judge = plugins.load("environments.judges", name, Judge)(**SETTINGS[name])
-    environment = environments.load(quadratic(tmp_path / "quad")).model_copy(update={"judge": judge})
-    assert not any("is not known" in sentence for sentence in permissions.of(environment))
-
-
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
@@ -84,16 +74,6 @@ def test_what_goes_beyond_the_folder_is_asked_for_in_words(tmp_path: Path, toml:
     assert any(words in wish for wish in wanted(tmp_path / "quad", toml))
     with pytest.raises(Refused, match=r"--trust"):
         checked_environment(str(tmp_path / "quad"), {})
-
-
-@pytest.mark.parametrize("module", ["gymnasium.envs.classic_control", "ale_py"])
-def test_only_modules_that_gymnasium_imports_itself_are_not_asked_about(tmp_path: Path, module: str) -> None:
-    installed = {
-        entry.module.partition(".")[0]
-        for entry in permissions.metadata.entry_points(group=permissions.GYMNASIUM_PLUGINS)
-    }
-    asked = wanted(tmp_path / "quad", f'{CONTROL}[control]\nid = "{module}:CartPole-v1"')
-    assert (asked == ()) == (module.partition(".")[0] in {"gymnasium", *installed})
 
 
 def test_no_module_is_imported_before_the_yes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,14 +201,3 @@ def test_a_spec_that_comes_with_an_environment_is_asked_about(spec: str, words: 
     asked = permissions.of_spec(spread(tomllib.loads(spec)))
     assert (words is None) == (asked == ())
     assert words is None or any(words in wish for wish in asked)
-
-
-def test_a_folder_of_the_environment_may_be_readable_in_a_campaign_and_when_it_resumes(tmp_path: Path) -> None:
-    """Its frozen copy is in the home, of which a program may read nothing else."""
-    (tmp_path / "quad/data").mkdir(parents=True)
-    (tmp_path / "quad/data/points").write_text("1")
-    folder = quadratic(tmp_path / "quad", toml=top('readable = ["data"]'))
-    spec = CampaignSpec.of(environment=str(folder), name="night", rule="greedy", tracking="off")
-    spec.check()
-    spec.open()
-    spec.check()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from environments.plugins import Refused
@@ -24,13 +23,3 @@ def test_a_refused_run_ends_as_failed_with_the_sentence(server: str) -> None:
             with pytest.raises(Refused, match=sentence) as again:
                 state.result()
             assert state.message == str(again.value)
-
-
-def test_a_name_that_no_campaign_may_have_is_refused_by_the_flow_and_not_by_its_hook(server: str) -> None:
-    with temporary_settings({PREFECT_API_URL: server}):
-        state = certify("../odd", return_state=True)  # type: ignore[call-overload]
-        with get_client(sync_client=True) as client:
-            run = client.read_flow_run(state.state_details.flow_run_id)
-
-    assert "'../odd'" in str(state.message)
-    assert run.tags == ["../odd"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import re
 import time
 from collections.abc import Iterator
@@ -13,10 +12,9 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.set_option import overrides_only, parse_settings, stated
+from flows.cli.set_option import stated
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.clock_time import next_time
-from flows.spec.spec import FIXED, Advanced
+from flows.spec.spec import FIXED, Advanced, next_time
 from tasks.store.ledger import Settings
 from tests.support.toy import quadratic
 
@@ -71,15 +69,6 @@ def test_an_option_by_itself_under_advanced_or_in_its_group_is_the_same(
     )  # as the flow's function has them
 
 
-def test_what_a_schedule_keeps_as_text_is_read() -> None:
-    kept = {"__prefect_kind": "json", "value": json.dumps({"decisions": {"rule": "greedy"}, "patience": 2})}
-    assert (spec(advanced=kept).rule, spec(advanced=kept).advanced.patience) == ("greedy", 2)
-    for untouched in ({"__prefect_kind": "json"}, {"__prefect_kind": "json", "value": ""}):
-        assert spec(advanced={"search": {"options": untouched}}) == spec()
-    with pytest.raises(Refused, match=r"advanced\.overrides: Expecting property name"):
-        spec(advanced={"overrides": {"__prefect_kind": "json", "value": "{nope"}})
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -92,16 +81,6 @@ def test_the_file_of_a_specification_makes_the_same_specification(tmp_path: Path
     asked = spec(environment=str(quadratic(tmp_path / "quad")), **options)
     (tmp_path / "spec.toml").write_text(asked.toml())
     assert CampaignSpec.of(**stated(str(tmp_path / "spec.toml"), settings=[])) == asked
-
-
-def test_the_file_names_its_environment_for_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = quadratic(tmp_path / "quad")
-    monkeypatch.chdir(tmp_path)
-    assert f'environment = "{folder}"' in spec(environment="./quad").toml()
-    assert 'environment = "cartpole"' in spec().toml()
-    (tmp_path / "night.toml").write_text('environment = "./quad"\n')
-    monkeypatch.chdir("/")
-    assert stated(str(tmp_path / "night.toml"), settings=[])["environment"] == str(folder)
 
 
 def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
@@ -122,47 +101,6 @@ def test_a_spec_file_cannot_hide_in_a_group_what_a_person_is_asked_about(tmp_pat
     file.write_text('environment = "."\n[advanced.execution]\nisolation = "none"\ntracking = "http://evil"\n')
     with pytest.raises(Refused, match=r"without a sandbox.*evil"):
         stated(str(file), settings=[])
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (None, "No such file or directory"),
-        ("trials = ", "not TOML: Invalid value"),
-        ("trials = 3", "environment: Field required"),
-        ("environment = 'a'\ntrails = 7", "trails: unknown key. Did you mean 'trials'?"),
-        ("environment = 'a'\nadvanced = 7", "advanced: Input should be"),
-        ("environment = 'a'\n[advanced]\noverrides = [1]", "advanced.overrides: Input should be a valid dictionary"),
-    ],
-)
-def test_a_file_that_is_no_specification_is_refused_with_its_name(tmp_path: Path, text: str | None, why: str) -> None:
-    path = tmp_path / "night.toml"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(Refused, match=re.escape(f"{path}: {why}")):
-        stated(str(path), settings=[])
-
-
-@pytest.mark.parametrize(
-    ("setting", "table"),
-    [
-        ("control.episodes=20", {"overrides": {"control.episodes": 20}}),
-        ("proposer.points=5", {"options": {"points": 5}}),
-        ("proposer=5", {"overrides": {"proposer": 5}}),
-        ("editable=['a.py']", {"overrides": {"editable": ["a.py"]}}),
-        ("title=a = b", {"overrides": {"title": "a = b"}}),
-    ],
-)
-def test_a_setting_is_told_apart_and_read_as_toml_where_it_is(setting: str, table: dict[str, object]) -> None:
-    assert parse_settings([setting]) == table
-
-
-def test_settings_that_say_nothing_sensible_are_refused() -> None:
-    with pytest.raises(Refused, match=r"--set '=3': .*key=value"):
-        parse_settings(["=3"])
-    assert overrides_only(["device=cpu", "device=cuda"]) == {"device": "cuda"}
-    with pytest.raises(Refused, match="--set: rule_options"):
-        overrides_only(["device=cpu", "rule.most=2"])
 
 
 @pytest.fixture

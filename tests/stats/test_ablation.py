@@ -64,13 +64,6 @@ def test_runs_that_happen_to_agree_prove_nothing_by_that() -> None:
     assert made.sd == pytest.approx(5.0 / 2**0.5) and made.findings[0].p > LEVEL
 
 
-def test_where_nothing_is_random_every_loss_counts_and_nothing_else() -> None:
-    made = ablation((10.0, 10.0), x=(9.0, 9.0), y=(10.0, 10.0), z=(11.0, 11.0))
-    assert {one.change: one.p for one in made.findings} == {"x": 0.0, "y": 1.0, "z": 1.0}
-    assert (ablation_runs(9, deterministic=True), ablation_runs(0)) == ((2, 2), (0, 0))
-    assert Ablation.of(1, [], []).sentences() == []
-
-
 def test_crashed_runs_leave_a_change_untold_and_a_crashed_champion_all_of_them() -> None:
     made = ablation((10.0, 11.0, 9.0), x=(1.0, None), y=(1.0, 1.5))
     assert [one.change for one in made.findings] == ["y"]

@@ -6,15 +6,9 @@ import statistics
 
 import pytest
 
-from tasks.stats.champion import champion_estimate, run_sd, utility
+from tasks.stats.champion import champion_estimate, utility
 from tasks.trial import History
 from tests.support.histories import tried
-
-
-def test_before_there_is_a_score_nothing_is_known() -> None:
-    assert champion_estimate(()) is None
-    assert champion_estimate((tried((), None),)) is None
-    assert run_sd((tried((), 80.0),)) == 0.0
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

@@ -105,19 +105,3 @@ def test_a_request_to_stop_holds_until_a_process_has_come_to_it_or_a_person_begi
         raise KeyboardInterrupt
     with CampaignLock(ledger, flow_run) as resumed:
         assert not resumed.asked_to_stop, "it has come to it"
-
-
-def test_a_full_disk_at_the_end_of_a_life_frees_the_campaign_and_hides_no_reason(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    def ends() -> None:
-        with CampaignLock(ledger):
-            monkeypatch.setattr(ledger, "event", full)
-            raise RuntimeError("the reason")
-
-    with pytest.raises(RuntimeError, match="the reason"):
-        ends()
-    assert not campaign_lock.is_running(ledger)

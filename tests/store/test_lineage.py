@@ -85,28 +85,6 @@ def commits_of_a_night(tmp_path: Path, repository: Path) -> tuple[list[str], str
     return commits, lineage.patch(repository, 1)
 
 
-def test_a_repository_that_a_hook_above_us_speaks_of_is_not_touched(
-    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A campaign that is started from a hook of git, as a nightly job might be, inherits its variables."""
-    expected = commits_of_a_night(tmp_path, repository)
-    mine = tmp_path / "mine"
-    subprocess.run(["git", "init", "--quiet", str(mine)], check=True)
-    before = sorted(str(path) for path in (mine / ".git").rglob("*"))
-    variables = {
-        "GIT_DIR": str(mine / ".git"),
-        "GIT_INDEX_FILE": str(mine / ".git/index"),
-        "GIT_OBJECT_DIRECTORY": str(mine / ".git/objects"),
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": "core.bare",
-        "GIT_CONFIG_VALUE_0": "x",
-    }
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert commits_of_a_night(tmp_path, tmp_path / "runs/night/again.git") == expected
-    assert sorted(str(path) for path in (mine / ".git").rglob("*")) == before
-
-
 def test_a_repository_whose_making_was_killed_is_completed_and_not_mistaken_for_one_around_it(
     tmp_path: Path, repository: Path
 ) -> None:

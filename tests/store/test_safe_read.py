@@ -112,18 +112,6 @@ def test_what_leads_out_of_a_trial_is_not_sent(store: Store, ledger: Ledger, pla
     assert run.data.tags["checkpoint"] == "out/"
 
 
-def test_an_out_that_is_no_folder_is_left(store: Store, ledger: Ledger, place: TrialDir, tmp_path: Path) -> None:
-    place.out.rename(tmp_path / "elsewhere")
-    place.out.symlink_to(tmp_path / "elsewhere")
-    place.workspace.rename(tmp_path / "workspace")
-    place.workspace.symlink_to(tmp_path / "workspace")
-    assert sync(ledger, store, "finished").problem == ""
-    (run,) = runs_of(store, ledger)
-    assert artifacts_of(store, run.info.run_id) == {"log.txt", "diff.patch"}
-    assert run.data.tags["checkpoint"].startswith("not uploaded: out/ cannot be read")
-    assert not [key for key in run.data.metrics if key.startswith("train/")]
-
-
 def test_a_file_is_reached_through_no_link(tmp_path: Path) -> None:
     (tmp_path / "real/lib").mkdir(parents=True)
     (tmp_path / "real/lib/net.py").write_text("net")
@@ -161,5 +149,5 @@ def test_a_name_that_a_server_may_refuse_holds_up_nothing(tmp_path: Path) -> Non
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_text("weights")
     said = pack_folder(out, tmp_path / "to")
-    assert said.startswith("out/ without '") and said.endswith("; 2 more")
+    assert said.startswith("out/ without '") and said.count("not every server takes") == 3
     assert [path.name for path in (tmp_path / "to/out").rglob("*") if path.is_file()] == [good]

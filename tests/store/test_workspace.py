@@ -31,26 +31,6 @@ def prepared(tmp_path: Path, edit: str | None = None, program: str = FIT) -> Tri
     return place
 
 
-def test_a_prepared_workspace_holds_the_program_and_its_configuration(tmp_path: Path) -> None:
-    place = prepared(tmp_path)
-    assert sorted(contents(place.workspace)) == ["config.json", "fit.py", "lib/net.py"]
-    assert list(place.out.iterdir()) == []
-    assert json.loads(place.config.read_text()) == {
-        "params": {"x": 1.5},
-        "seed": 11,
-        "budget_seconds": 5.0,
-        "budget_steps": 0,
-        "device": "auto",
-        "cores": 1,
-        "memory_gb": None,
-        "out": str(place.out),
-        "resume": None,
-        "init": None,
-        "problem": {},
-        "data": None,
-    }
-
-
 def test_the_paths_of_a_configuration_follow_a_home_that_was_moved(tmp_path: Path) -> None:
     environment, place = environments.load(quadratic(tmp_path / "quad")), prepared(tmp_path)
     before, digest = json.loads(place.config.read_text()), workspace.program_digest(place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import environments
@@ -11,10 +11,20 @@ from environments import Environment
 from tasks.sandbox import outputs
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
-from tasks.tracking.champion_model import Champion
+from tasks.trial import Trial
 from tests.support.act_programs import PRELUDE
 from tests.support.mlflow_records import make_trial
 from tests.support.toy import quadratic
+
+
+@dataclass(frozen=True)
+class Champion:
+    """A trial, and where its files are."""
+
+    environment: Environment
+    place: TrialDir
+    trial: Trial
+
 
 CART = """\
 metric = "return/mean"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -20,19 +19,6 @@ def test_what_is_stated_goes_before_the_environment_and_that_before_the_home(
     assert locate(None, tmp_path) == Store("https://team.example.org/mlflow", tmp_path)
     assert locate("http://localhost:5000", tmp_path) == Store("http://localhost:5000", tmp_path)
     assert locate("off", tmp_path) is None
-
-
-def test_the_users_address_is_there_again_after_each_use(
-    tmp_path: Path, empty_mlflow: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for before in ("https://team.example.org", None):
-        if before:
-            monkeypatch.setenv("MLFLOW_TRACKING_URI", before)
-        else:
-            monkeypatch.delenv("MLFLOW_TRACKING_URI")
-        with Store(f"sqlite:///{empty_mlflow}", tmp_path).client():
-            pass
-        assert os.environ.get("MLFLOW_TRACKING_URI") == before
 
 
 @pytest.mark.parametrize("stated", ["./mlruns", "file:///tmp/mlruns", "sqlite:///:memory:"])

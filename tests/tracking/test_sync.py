@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,9 +13,8 @@ from urllib.parse import parse_qs
 import pytest
 
 from environments.score import Score
-from tasks.recipes.output import PREPARED, Prepared
 from tasks.store.ledger import CERTIFICATE, Ledger
-from tasks.tracking import datasets, sync
+from tasks.tracking import campaign_run, sync
 from tasks.tracking.connection import Store
 from tasks.trial import History, VerdictKind
 from tests.support.histories import certified, tried
@@ -114,18 +112,6 @@ def test_whenever_it_is_killed_every_trial_is_there_once_in_the_end(ledger: Ledg
     assert len(runs_of(store, ledger, "campaign")) == 1
 
 
-@pytest.mark.slow
-def test_processes_that_sync_at_once_into_a_new_database_share_one_run_for_each_trial(
-    ledger: Ledger, home: Path
-) -> None:
-    night(ledger, 3.0, None, 2.0)
-    command = [sys.executable, "-c", KILLED, "100000"]
-    many = [subprocess.Popen(command, env=os.environ, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [(one.communicate(timeout=200)[0].strip(), one.returncode) for one in many] == [("", 0)] * 3
-    store = Store(f"sqlite:///{home}/mlflow.db", home)
-    assert len(runs_of(store, ledger)) == 3 and len(runs_of(store, ledger, "campaign")) == 1
-
-
 def test_another_attempt_is_another_run_and_the_first_says_that_it_counts_no_more(ledger: Ledger, store: Store) -> None:
     first = night(ledger, 3.0, 2.0)[1]
     recorded(ledger, store)
@@ -136,19 +122,6 @@ def test_another_attempt_is_another_run_and_the_first_says_that_it_counts_no_mor
     assert (old.data.metrics["loss"], new.data.metrics["loss"]) == (2.0, 2.2)
     assert "superseded" in old.data.tags and "superseded" not in new.data.tags
     assert new.info.run_name == "0001.2 keep 2.2 n"
-
-
-def test_a_trials_run_that_somebody_deleted_stays_deleted_and_the_campaigns_comes_back(
-    ledger: Ledger, store: Store
-) -> None:
-    night(ledger, 3.0, 2.0)
-    recorded(ledger, store)
-    client = client_of(store)
-    client.delete_run(runs_of(store, ledger)[1].info.run_id)
-    client.delete_run(runs_of(store, ledger, "campaign")[0].info.run_id)
-    recorded(ledger, store, ENDED)
-    assert [run.data.tags["trial"] for run in runs_of(store, ledger)] == ["0"]
-    assert runs_of(store, ledger, "campaign")[0].info.status == "FINISHED"
 
 
 # What MLflow does not take
@@ -177,19 +150,6 @@ def test_files_that_cannot_be_uploaded_hold_back_no_figures(ledger: Ledger, stor
     assert "config.json" in artifacts_of(store, runs_of(store, ledger)[0].info.run_id)
 
 
-def test_a_database_of_another_version_gives_mlflows_own_message(ledger: Ledger, store: Store, home: Path) -> None:
-    import sqlite3
-    from contextlib import closing
-
-    night(ledger, 3.0)
-    with closing(sqlite3.connect(home / "mlflow.db")) as database:
-        database.execute("UPDATE alembic_version SET version_num = 'feedface0000'")
-        database.commit()
-    problem = sync.sync(ledger, store, ENDED).problem
-    assert "mlflow db upgrade" in problem
-    assert sync.waiting(ledger, ledger.history()) == 2
-
-
 # What the run of a trial holds
 
 
@@ -210,7 +170,7 @@ def test_a_trial_is_a_run_below_its_campaign(ledger: Ledger, store: Store) -> No
     assert len(points_of(store, run)["train/m/0"]) == 50
     assert artifacts_of(store, run.info.run_id) == {"config.json", "diff.patch", "log.txt", "out"}
     (dataset,) = run.inputs.dataset_inputs
-    assert (dataset.dataset.name, dataset.dataset.digest) == ("quad", datasets.environment_digest(ledger))
+    assert (dataset.dataset.name, dataset.dataset.digest) == ("quad", campaign_run.environment_digest(ledger))
 
 
 @pytest.mark.parametrize(("kind", "status"), [("crash", "FAILED"), ("cancelled", "KILLED")])
@@ -223,19 +183,6 @@ def test_the_status_tells_the_verdict_and_a_crash_has_no_score(
     assert run.info.status == status
     assert ("loss" in run.data.metrics) == (kind != "crash")
     assert "out" not in artifacts_of(store, run.info.run_id), "only a kept checkpoint is uploaded"
-
-
-def test_runs_show_the_prepared_questions_by_digest_and_count(ledger: Ledger, store: Store) -> None:
-    uses = {"train": 400, "search": 30, "confirm": 20, "report": 60}
-    made = Prepared("a-recipe", "0" * 16, {}, uses, 1.0, {}, 1.7e9)
-    (ledger.path / "prepared.json").write_bytes(PREPARED.dump_json(made))
-    put(ledger, make_trial())
-    recorded(ledger, store, ENDED)
-    (run,), (parent,) = runs_of(store, ledger), runs_of(store, ledger, "campaign")
-    for each in (run, parent):
-        given = {one.tags[0].value: one.dataset for one in each.inputs.dataset_inputs}
-        assert given.keys() == {"environment", "questions"} and given["questions"].digest == "0" * 16
-        assert json.loads(given["questions"].profile) == uses
 
 
 # What the campaign's run holds

@@ -23,10 +23,6 @@ def report(step: int | None = 1, elapsed: float | None = 1.0, **metrics: Any) ->
     return {**{name: value for name, value in stated.items() if value is not None}, "metrics": metrics}
 
 
-def keys(points: list[MetricPoint]) -> set[str]:
-    return {point.key for point in points}
-
-
 def test_lines_that_are_no_reports_and_values_that_are_no_numbers_are_passed_over(tmp_path: Path) -> None:
     lines = [
         "\n",

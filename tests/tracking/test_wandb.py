@@ -63,16 +63,3 @@ def test_a_trial_is_one_run_however_often_it_is_sent_and_a_champions_has_its_cer
     assert sync(ledger, None, "finished").problem == "", "the first of them was cut off by a kill"
     assert [path.name for path in runs(ledger)] == [path.name for path in first]
     assert [b"certificate/gain" in path.read_bytes() for path in runs(ledger)] == [False, True]
-
-
-@real
-@pytest.mark.slow
-def test_a_dead_server_is_a_reason_and_stops_nothing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_MODE", "online")
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    said: list[str] = []
-    with Background(ledger, None, said.append) as recording:
-        recording.close("finished")
-    assert len(said) == 1 and "W&B does not take records" in said[0] and "the campaign goes on" in said[0]
-    assert not (ledger.path / "wandb.json").exists()
