@@ -121,26 +121,26 @@ class RemoteSession:
         longest, is_whole = settings.ready_seconds + self._longest + settings.away_seconds, self.cut_seconds is None
         return jobs.begin(run, self.environment.trainer, settings, longest, costs, is_whole, self.rented_gpus)
 
-    def _train(self, job: OpenJob, request: bytes) -> None:
-        began, settings = clock(), self.settings
+    def _train(self, opened: OpenJob, request: bytes) -> None:
+        began, settings, job = clock(), self.settings, opened.job
         try:
-            address = job.job.place.reach(job.job.key, job.job.seconds + settings.lease_seconds)
+            address = job.place.reach(job.key, job.until - job.started + settings.lease_seconds)
             with RemoteEndpoint(address, settings.away_seconds, settings.answer_seconds) as endpoint:
                 try:
-                    self._follow(endpoint, job.job.key, request)
-                    self._keep(endpoint, job.job.key)
+                    self._follow(endpoint, job.key, request)
+                    self._keep(endpoint, job.key)
                 finally:
                     self.ran = clock() - began
         except EndpointAway:  # it may run on there: the next try adopts it, or a sweep removes it
             raise
         except BaseException:
-            self._end(job)
+            self._end(opened)
             raise
-        self._end(job)
+        self._end(opened)
 
-    def _end(self, job: OpenJob) -> None:
+    def _end(self, opened: OpenJob) -> None:
         """Remove it there, and sum up what this run has cost."""
-        if why := job.end(usd=self._status.usd):
+        if why := opened.end(usd=self._status.usd):
             self._note(f"nightshift: {why}; it is removed later\n")
         self.usd = jobs.paid(self.place.path / jobs.COSTS).usd
 
@@ -197,15 +197,16 @@ class RemoteSession:
         log = "\n".join(clean(endpoint.log(key).decode(errors="replace")))
         self._note(log + "\n" * bool(log))
         self.failure = self.progress.failure
-        reason = f"said: {self.failure.reason}" if self.failure else None
-        if status.state == "failed":
-            said = one_line(status.error, 500) or "failed, and gave no reason"
-            if status.retry:
-                raise CannotStart(f"the machine of {endpoint.address.shown} failed: {said}")
-            reason = reason or said
         longest = self._longest - (self.startup_seconds if self.progress.ready else 0.0) + SLACK_SECONDS
-        if not reason and status.seconds > longest:
+        reason = ""
+        if status.state == "failed":
+            reason = one_line(status.error, 500) or "failed, and gave no reason"
+            if status.retry:
+                raise CannotStart(f"the machine of {endpoint.address.shown} failed: {reason}")
+        elif status.seconds > longest:
             reason = f"trained {status.seconds:g} s, and its budget is {environment.budget_seconds:g} s"
+        if self.failure:
+            reason = f"said: {self.failure.reason}"
         if reason:
             tail = "\n".join(log.splitlines()[-TAIL_LINES:])
             self.error = f"{reason}\n{tail}".rstrip()

@@ -145,7 +145,8 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
 
         def ask() -> None:
             target.truncate(target.seek(0))
-            with self._client.stream("GET", self._url(f"{_path(key)}/files/{quote(file.path)}")) as got:
+            url = f"{self.address.shown}{_path(key)}/files/{quote(file.path)}"
+            with self._client.stream("GET", url) as got:
                 _check(got)
                 for chunk in got.iter_raw():
                     interrupt.check()
@@ -173,7 +174,7 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
 
         def ask() -> bytes:
             body = bytearray()
-            with self._client.stream(method, self._url(path), content=content, headers=headers) as got:
+            with self._client.stream(method, self.address.shown + path, content=content, headers=headers) as got:
                 for chunk in got.iter_raw():
                     body += chunk
                     if len(body) > most:
@@ -190,9 +191,6 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
             return form.validate_json(body)
         except ValidationError as wrong:
             raise EndpointFault(f"{self.address.shown} answers in another form: {one_line(str(wrong), 500)}") from wrong
-
-    def _url(self, path: str) -> str:
-        return self.address.shown + path
 
     def _repeat(self, ask: Callable[[], T]) -> T:
         import httpx

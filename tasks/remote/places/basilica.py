@@ -12,7 +12,7 @@ import basilica
 
 from environments.remote import BasilicaDeployment
 from tasks.remote.endpoint import one_line
-from tasks.remote.places._deployed import CloudFault, DeployedPlace
+from tasks.remote.places import CloudFault, DeployedPlace
 
 T = TypeVar("T")
 

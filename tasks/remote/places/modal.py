@@ -25,7 +25,7 @@ from modal.exception import (
 from environments.plugins import Refused
 from environments.remote import ModalSandbox
 from tasks.remote.endpoint import EndpointFault, one_line
-from tasks.remote.places._deployed import CloudFault, DeployedPlace
+from tasks.remote.places import CloudFault, DeployedPlace
 from tasks.system import interrupt
 
 TUNNEL_SECONDS = 5
