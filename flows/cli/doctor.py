@@ -7,8 +7,6 @@ import os
 import platform
 import shutil
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -33,8 +31,6 @@ from tasks.tracking.connection import locate, without_credentials
 
 LITTLE_DISK, NO_DISK = 10 * 2**30, 2**30
 """Free bytes below which a campaign may fill the disk, and below which it will."""
-SECONDS = 10.0
-"""For all checks together; those that ask a command or a server give up earlier."""
 ASK_SECONDS = 3.0
 PACKAGES = ("torch", "gymnasium", "litellm", "transformers", "trl", "verifiers")
 """What bundled trainers, proposers and judges import."""
@@ -58,28 +54,20 @@ def check_machine() -> dict[str, Check]:
     try:
         runs = home()
     except Refused as fault:
-        return at_once(checks) | {"home": Check("bad", str(fault).removesuffix(f": {REMEDY}"), REMEDY)}
+        return results(checks) | {"home": Check("bad", str(fault).removesuffix(f": {REMEDY}"), REMEDY)}
     of_home = {"home": home_folder, "disk": disk, "prefect": prefect, "mlflow": mlflow}
-    return at_once(checks | {name: partial(check, runs) for name, check in of_home.items()} | {"remote": remote})
+    return results(checks | {name: partial(check, runs) for name, check in of_home.items()} | {"remote": remote})
 
 
-def at_once(checks: Mapping[str, Callable[[], Check]], seconds: float = SECONDS) -> dict[str, Check]:
-    """The results in the given order, each check in a thread of its own: a dead driver or mount holds nothing up."""
-    results = dict.fromkeys(checks, Check("bad", f"no result within {seconds:g} s", "try again, or fix that first"))
-
-    def work(name: str, check: Callable[[], Check]) -> None:
+def results(checks: Mapping[str, Callable[[], Check]]) -> dict[str, Check]:
+    """What each check finds; one that cannot be made is bad."""
+    found = {}
+    for name, check in checks.items():
         try:
-            results[name] = check()
+            found[name] = check()
         except (OSError, ValueError, Refused, Unanswered, httpx.HTTPError) as fault:  # a bug prints its traceback
-            results[name] = Check("bad", without_passwords(str(fault)), "correct that, and try again")
-
-    threads = [threading.Thread(target=work, args=each, daemon=True) for each in checks.items()]
-    deadline = time.monotonic() + seconds
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(deadline - time.monotonic(), 0.0))
-    return dict(results)
+            found[name] = Check("bad", without_passwords(str(fault)), "correct that, and try again")
+    return found
 
 
 def isolation_level() -> Check:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rich.filesize import decimal
 from rich.table import Table
@@ -31,7 +31,7 @@ T = TypeVar("T")
 MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
 
 
-def prune(campaign: str | None = None, /, *, dry_run: bool = False, json: Json = False) -> int:
+def prune(campaign: str | None = None, /, *, dry_run: bool = False) -> int:
     """Delete the large files of trials of CAMPAIGN (default: every campaign that is not running).
 
     Trials on other machines that nobody follows are removed there, too.
@@ -46,21 +46,19 @@ def prune(campaign: str | None = None, /, *, dry_run: bool = False, json: Json =
         lines = [f"would remove {job.key} at {job.trainer}" for job in jobs.unfollowed() if wanted(job)]
     else:
         lines = [*jobs.sweep(wanted)]
-    for line in lines:
-        print(line, file=sys.stderr if json else sys.stdout)
+    print(*lines, sep="\n", end="\n" * bool(lines))
     results, failed = _each(campaign, lambda ledger: free(ledger, dry_run))
-    if json:
-        terminal.print_json(results)
-        return int(failed)
     for one in results:
-        size, kept = decimal(one["bytes"]), ", ".join(map(str, one["kept"])) or "none"
-        print(f"{'would free' if dry_run else 'freed'} {size} of {one['campaign']}; kept whole: trial {kept}")
-        if one["unsent"]:
-            print(f"  {len(one['unsent'])} wait for MLflow: nightshift sync {one['campaign']}")
+        kept = ", ".join(map(str, one.kept)) or "none"
+        print(
+            f"{'would free' if dry_run else 'freed'} {decimal(one.bytes)} of {one.campaign}; kept whole: trial {kept}"
+        )
+        if one.unsent:
+            print(f"  {len(one.unsent)} wait for MLflow: nightshift sync {one.campaign}")
     return int(failed)
 
 
-def sync(campaign: str | None = None, /, *, json: Json = False) -> int:
+def sync(campaign: str | None = None, /) -> int:
     """Send waiting records of CAMPAIGN (default: all) to MLflow. A running one does so itself after each trial.
 
     Example: nightshift sync
@@ -68,16 +66,10 @@ def sync(campaign: str | None = None, /, *, json: Json = False) -> int:
     if campaign:
         Ledger.open(campaign).check_version()
     results, failed = _each(campaign, _send)
-    sent = [result for result in results if result]
-    if json:
-        terminal.print_json(sent)
-        return int(failed or any(result["problem"] for result in sent))
-    for result in sent:
-        why = f", {result['waiting']} still waiting: {result['problem']}" if result["problem"] else ""
-        print(terminal.clean(f"{result['campaign']}: {result['sent']} sent{why}"))
-    if not any(result["problem"] for result in sent):
-        print("MLflow has everything")
-    return int(failed or any(result["problem"] for result in sent))
+    for name, problem in filter(None, results):
+        print(terminal.clean(f"{name}: {problem or 'MLflow has everything'}"))
+        failed |= bool(problem)
+    return int(failed)
 
 
 def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
@@ -113,8 +105,9 @@ def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = Fal
     return 1 if bad else 0
 
 
-def _send(ledger: Ledger) -> dict[str, Any] | None:
-    """Record what MLflow and W&B lack of a campaign; None if it is of an earlier version.
+def _send(ledger: Ledger) -> tuple[str, str] | None:
+    """Record what MLflow and W&B lack of a campaign; its name, and why some still waits. None if it is of an earlier
+    version.
 
     Raises:
         Refused: it would be recorded elsewhere than before.
@@ -130,8 +123,8 @@ def _send(ledger: Ledger) -> dict[str, Any] | None:
             f"`nightshift resume {ledger.campaign.name} --tracking ADDRESS`"
         )
     done = tracking.sync(ledger, store, state(ledger))
-    waiting = tracking.waiting(ledger, ledger.history())
-    return {"campaign": ledger.campaign.name, "sent": done.sent, "waiting": waiting, "problem": done.problem}
+    waits = f"{tracking.waiting(ledger, ledger.history())} still waiting: {done.problem}" if done.problem else ""
+    return ledger.campaign.name, waits
 
 
 def _each(campaign: str | None, act: Callable[[Ledger], T]) -> tuple[list[T], bool]:

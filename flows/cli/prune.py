@@ -11,7 +11,7 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from tasks.store.campaign_lock import left_alone
 from tasks.store.ledger import Ledger, decided_trial
@@ -26,12 +26,22 @@ STAYS = {"out": "progress.jsonl", "workspace": "config.json", "judged": "result.
 """The folders of a run that are emptied, with the one file in each that stays."""
 
 
-def free(ledger: Ledger, dry: bool) -> dict[str, Any]:
-    """Remove what a campaign no longer needs; with `dry`, only count it.
+class Freed(NamedTuple):
+    """What was removed of a campaign, or would be."""
 
-    Returns:
-        The campaign, the bytes (disk usage) and the number of runs of which something was removed, the trials that stay
-        whole, and those of them that wait for MLflow.
+    campaign: str
+    bytes: int
+    """Disk usage."""
+    runs: int
+    """Of which something was removed."""
+    kept: list[int]
+    """The trials that stay whole."""
+    unsent: list[int]
+    """Those of them that wait for MLflow."""
+
+
+def free(ledger: Ledger, dry: bool) -> Freed:
+    """Remove what a campaign no longer needs; with `dry`, only count it.
 
     Raises:
         Refused: the campaign is running, or cannot be read.
@@ -47,9 +57,7 @@ def free(ledger: Ledger, dry: bool) -> dict[str, Any]:
         total, runs = sum(freed) + sum(artifacts), sum(map(bool, freed))
         if runs and not dry:
             ledger.event("pruned", runs=runs, bytes=total, kept=sorted(kept))
-    return {
-        "campaign": ledger.campaign.name, "bytes": total, "runs": runs, "kept": sorted(kept), "unsent": sorted(unsent),
-    }  # fmt: skip
+    return Freed(ledger.campaign.name, total, runs, sorted(kept), sorted(unsent))
 
 
 def _folders(ledger: Ledger, trial: Trial) -> list[str]:

@@ -36,8 +36,8 @@ from tasks.system.daemon import Daemon, Note, running_at
 from tasks.system.home import home
 from tasks.tracking.pages import experiments_page
 
-CATALOGUE, ENTRYPOINT = Path(server_process.__file__).with_name("prefect.yaml"), "flows.campaign.campaign"
-"""The catalogue of deployments, a link in a checkout; what a catalogue of ours names."""
+CATALOGUE = Path(server_process.__file__).with_name("prefect.yaml").resolve()
+"""The catalogue of deployments, in a checkout a link."""
 CLEAR_SECONDS = 60.0
 """How long an interrupted command may take to leave the server."""
 POLL_SECONDS = "5"
@@ -66,7 +66,7 @@ def up(*, server: Server = None) -> int:
     here = terminal.binaries()
     steps = {
         **login_steps(own_servers(home())),
-        "deploy": f"{here}prefect --no-prompt deploy --all{_catalogue()}",
+        "deploy": f"{here}prefect --no-prompt deploy --all --prefect-file {shlex.quote(str(CATALOGUE))}",
         "end": f"{here}nightshift down",
     }
     print("\nwhat next")
@@ -107,10 +107,6 @@ def _start_all(directory: Path) -> None:
     def tell(title: str, where: str) -> None:
         print(f"  {title:<8} {where}", flush=True)
 
-    theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
-    is_ours = not theirs or Daemon(directory, "mlflow").is_own(theirs)
-    # It starts beside the others: each takes ten seconds and more, mostly for imports.
-    mlflow, process = mlflow_process.launch(home()) if is_ours else (None, None)
     stated = os.environ.get("PREFECT_API_URL", "").rstrip("/")
     if stated and not server_process.daemon(directory).is_own(stated):
         url = str(server_process.stated_server(None, home()))
@@ -123,9 +119,10 @@ def _start_all(directory: Path) -> None:
             print(f"  {name}: its process was gone; resumed now")
     _start_worker(directory, url)
     tell("worker", f"of the pool {POOL}")
-    if process is not None:
-        mlflow = mlflow_process.wait(home(), process)
-    tell("MLflow", experiments_page(mlflow.url) if mlflow else f"{theirs}, of MLFLOW_TRACKING_URI")
+    theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
+    is_ours = not theirs or Daemon(directory, "mlflow").is_own(theirs)
+    page = experiments_page(mlflow_process.start(home()).url) if is_ours else f"{theirs}, of MLFLOW_TRACKING_URI"
+    tell("MLflow", page)
 
 
 def _clear(directory: Path, url: str, now: bool) -> None:
@@ -197,11 +194,3 @@ def _has_heartbeat(url: str, since: float) -> bool:
 def _page(url: str) -> str:
     """The address for a browser."""
     return url.removesuffix("/api")
-
-
-def _catalogue() -> str:
-    """The option that names the catalogue; nothing in a folder with one, such as the checkout or that of a copy."""
-    local = Path("prefect.yaml")
-    if local.is_file() and ENTRYPOINT in local.read_text(encoding="utf-8", errors="replace"):
-        return ""
-    return f" --prefect-file {shlex.quote(str(CATALOGUE.resolve()))}"

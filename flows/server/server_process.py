@@ -23,12 +23,10 @@ from filelock import FileLock
 
 from environments.plugins import Refused
 from flows.server.api import Api
-from tasks.system.daemon import Daemon, Note, PortTaken, address, answers, running_at, serves
+from tasks.system.daemon import HOST, Daemon, Note, PortTaken, address, answers, running_at
 from tasks.system.login import make_login, split_login, stored_login, write_private
 
 FIRST_PORT = 4200
-HOSTS = ("127.0.0.1", "localhost")
-"""Names of this machine in the addresses of our servers' pages."""
 PATIENCE_SECONDS = 20.0
 """How long a server may be silent, as it is when busy, before it counts as stuck."""
 ROWS_SECONDS = 60.0
@@ -110,9 +108,7 @@ def used(url: str, home: Path) -> Iterator[None]:
 
 def auth_string(url: str, home: Path) -> str | None:
     """The `user:password` for a server: of our own from its file, else PREFECT_API_AUTH_STRING."""
-    if note := running_at(url, home, "server"):
-        return stored_login(home) if note.auth else None
-    return os.environ.get("PREFECT_API_AUTH_STRING")
+    return stored_login(home) if running_at(url, home, "server") else os.environ.get("PREFECT_API_AUTH_STRING")
 
 
 def credentials(url: str, home: Path) -> tuple[str, str] | None:
@@ -201,9 +197,9 @@ def in_use(directory: Path) -> bool:
 
 
 def healthy(directory: Path) -> Note | None:
-    """Our own server, if it answers; one that runs without answering, or without a login, is ended."""
+    """Our own server, if it answers; one that runs without answering is ended."""
     note = daemon(directory).living()
-    if note and not (note.auth and answers(note.url, PATIENCE_SECONDS)):
+    if note and not answers(note.url, PATIENCE_SECONDS):
         daemon(directory).end()
         return None
     return note
@@ -217,18 +213,14 @@ def start(directory: Path, *, stays: bool = False) -> Note:
     """
     server = daemon(directory)
     port = server.port(FIRST_PORT, stays)
-    url = address(port, "/api")
     _write_profile(directory, port)
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    process = server.launch(command, environment(directory), url, auth=True, stays=stays)
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
     try:
-        server.wait_until(lambda: serves(process.pid, port, url), process)
+        note = server.start(command, environment(directory), port, address(port, "/api"), stays=stays)
     except PortTaken:  # by whoever started at the same moment; the next call of `port` sees that
         return start(directory, stays=stays)
     if stays:
         server.remember(port)
-    note = server.living()
-    assert note is not None, "it has just answered"
     return note
 
 
@@ -251,10 +243,10 @@ def _write_profile(directory: Path, port: int) -> None:
         **profiles.get(PROFILE, {}),
         "PREFECT_API_URL": address(port, "/api"),
         "PREFECT_API_AUTH_STRING": login,
-        "PREFECT_SERVER_API_HOST": "127.0.0.1",
+        "PREFECT_SERVER_API_HOST": HOST,
         "PREFECT_SERVER_API_PORT": str(port),
         "PREFECT_SERVER_API_AUTH_STRING": login,
-        "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ",".join(f"http://{host}:{port}" for host in HOSTS),
+        "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ",".join(f"http://{host}:{port}" for host in (HOST, "localhost")),
         "PREFECT_SERVER_UI_API_URL": address(port, "/api"),  # by default its pages ask port 4200
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         # Leases in memory are lost with the server, and their slots stay taken.

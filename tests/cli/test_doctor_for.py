@@ -14,7 +14,7 @@ from environments import Environment
 from environments.plugins import Refused
 from environments.space import Value
 from flows.cli import doctor_for
-from flows.cli.doctor import Check, at_once
+from flows.cli.doctor import Check, results
 from tests.support.prime_rl_problem import laid
 from tests.support.toy import QUADRATIC, SANDBOX, nightshift, quadratic, told
 
@@ -32,7 +32,7 @@ def states(checks: dict[str, Check]) -> dict[str, str]:
 
 def found(name: str, environment: Environment, home: Path) -> Check:
     check = (doctor_for.OF_ANY | doctor_for.OF_PRIME_RL)[name]
-    return at_once({name: lambda: check(environment, home)}, doctor_for.SECONDS)[name]
+    return results({name: lambda: check(environment, home)})[name]
 
 
 # Any environment

@@ -45,9 +45,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iter
     shutil.copy(empty_mlflow, home / "mlflow.db")
     mlflow = Daemon(home / ".prefect", "mlflow")
     try:
-        _, process = mlflow_process.launch(home)
-        assert process is not None
-        note = mlflow_process.wait(home, process)
+        note = mlflow_process.start(home)
         with httpx.Client(timeout=60, trust_env=False) as client:
             yield Served(home, note, client)
     finally:
