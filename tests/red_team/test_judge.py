@@ -136,7 +136,7 @@ def test_red_team_what_kills_its_parent_scores_as_it_plays_or_not_at_all(
     assert not orphans.marked(MARKER)
 
 
-KEEPER = (b'{"status": 0}\n', b'{"left": []}\n', b"[" * 60_000 + b"\n", b'{"status"')
+KEEPER = (b'{"status": 0}\n', b'{"over": true}\n', b"[" * 60_000 + b"\n", b'{"status"')
 
 
 @pytest.mark.parametrize("level", WORKING)

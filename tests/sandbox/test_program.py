@@ -18,7 +18,6 @@ from tasks.sandbox import cgroup
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import CannotStart, Program, Stopped
-from tasks.sandbox.supervised import Supervised
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.train import run_program
@@ -60,21 +59,21 @@ def train(
 def test_a_start_that_is_broken_off_leaves_no_process_and_nothing_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Level, fault: BaseException
 ) -> None:
-    begun: list[Supervised] = []
+    begun: list[Program] = []
 
-    def break_off(supervised: Supervised) -> bool:
-        begun.append(supervised)
+    def break_off(program: Program) -> bool:
+        begun.append(program)
         raise fault
 
-    monkeypatch.setattr(Supervised, "hear", break_off)
+    monkeypatch.setattr(Program, "_hear", break_off)
     with pytest.raises(KeyboardInterrupt if isinstance(fault, KeyboardInterrupt) else CannotStart):
         Program(
             ["python", "-c", "import time\ntime.sleep(60)"], cwd=tmp_path, log=tmp_path / "log", marker="test/off",
             level=level, view=VisiblePaths((tmp_path,), ()), limits=Limits(),
         )  # fmt: skip
-    (supervised,) = begun
-    assert supervised.process.returncode is not None
-    assert all(pipe.closed for pipe in supervised.pipes)
+    (program,) = begun
+    assert program.process.returncode is not None
+    assert all(pipe.closed for pipe in program._pipes)
     assert orphans.end("test/off") == []
 
 
