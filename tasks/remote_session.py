@@ -6,18 +6,32 @@ beyond it. A trial of a process that died is adopted with its key, so nothing is
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from string import Formatter
 from typing import ClassVar, Literal
 
 from environments import FILE, Environment
+from environments.limits import Limits
 from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from tasks.cancellers import EarlyStopCheck
-from tasks.remote import files, jobs
-from tasks.remote.endpoint import PROTOCOL, EndpointAway, EndpointFault, RemoteEndpoint, Status, TrialFault, one_line
+from tasks.remote import jobs
+from tasks.remote.endpoint import (
+    PROTOCOL,
+    EndpointAway,
+    EndpointFault,
+    RemoteEndpoint,
+    RemoteFile,
+    Status,
+    TrialFault,
+    one_line,
+)
 from tasks.remote.jobs import OpenJob
 from tasks.sandbox import outputs
 from tasks.sandbox.program import CannotStart
@@ -25,7 +39,7 @@ from tasks.sandbox.progress import BadProgress, Failure, Progress
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.clock import clock
-from tasks.system.redact import clean
+from tasks.system.redact import capped, clean
 from tasks.trial import TWENTIETHS, Proposal, ResourceSample
 
 ISOLATION = "remote"
@@ -37,6 +51,7 @@ SLACK_SECONDS = 10.0
 PROGRAM_BYTES = 4 * 2**20
 """Most bytes of a program that is sent."""
 TAIL_LINES = 20
+PROGRESS = outputs.PROGRESS.decode()
 
 
 def check(environment: Environment) -> None:
@@ -214,7 +229,7 @@ class RemoteSession:
     def _keep(self, endpoint: RemoteEndpoint, key: str) -> None:
         """Fetch what a finished training has left."""
         if self.status == "finished":
-            files.fetch(endpoint, key, self.place.out, self.environment.limits)
+            fetch(endpoint, key, self.place.out, self.environment.limits)
             if outputs.checkpoint(self.place.out) is None:
                 raise TrialFault("left no checkpoint in out/")
 
@@ -251,3 +266,55 @@ class RemoteSession:
     def _note(self, text: str) -> None:
         with self.place.log.open("a") as file:
             file.write(text)
+
+
+def fetch(endpoint: RemoteEndpoint, key: str, out: Path, limits: Limits) -> None:
+    """Bring every file of a trial into `out`, under the limits of a local program's.
+
+    The endpoint is trusted with the names no more than a program is: only relative paths of plain names are taken,
+    nothing is overwritten, and no more is written than was listed and the limits allow.
+
+    Raises TrialFault, EndpointFault; OSError: a full disk.
+    """
+    files = [file for file in endpoint.files(key) if file.path != PROGRESS]
+    _check_listed(files, limits)
+    if shutil.disk_usage(out).free - sum(file.bytes for file in files) < outputs.DISK_RESERVE:
+        raise OSError(errno.ENOSPC, "what a trial has left on another machine does not fit on this disk", str(out))
+    for file in files:
+        _fetch(endpoint, key, file, out)
+    if reason := outputs.fault(out) or outputs.excess(out, limits):
+        raise TrialFault(reason)
+
+
+def _check_listed(files: Sequence[RemoteFile], limits: Limits) -> None:
+    """Refuse, before anything is sent, what is too much or would lie outside of out/."""
+    if len(files) > limits.out_files:
+        raise TrialFault(f"left {len(files):,} files in out/, at most {limits.out_files:,}: see out_files in [limits]")
+    if sum(file.bytes for file in files) > limits.out_gb * 2**30:
+        raise TrialFault(f"left more than {limits.out_gb:g} GiB in out/: leave less, or raise out_gb in [limits]")
+    for file in files:
+        parts = file.path.split("/")
+        if not all(parts) or {".", ".."} & set(parts) or not file.path.isprintable() or "\\" in file.path:
+            raise TrialFault(f"left {_shown(file)} in out/, which is no plain relative path")
+        if file.bytes > limits.file_gb * 2**30:
+            raise TrialFault(f"left {_shown(file)} of more than {limits.file_gb:g} GiB: see file_gb in [limits]")
+
+
+def _fetch(endpoint: RemoteEndpoint, key: str, file: RemoteFile, out: Path) -> None:
+    target = out / file.path
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        opened = target.open("x+b")
+    except OSError as fault:  # it is there already, is a file and a folder, or has too long a name
+        if fault.errno == errno.ENOSPC:
+            raise
+        raise TrialFault(f"left {_shown(file)} in out/, which cannot be written: {fault.strerror}") from fault
+    with opened:
+        endpoint.download(key, file, opened)
+        opened.seek(0)
+        if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
+            raise EndpointFault(f"{endpoint.address.shown} sends {file.path!r} with another content than it has listed")
+
+
+def _shown(file: RemoteFile) -> str:
+    return capped(repr(file.path), 100)
