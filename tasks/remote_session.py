@@ -22,16 +22,7 @@ from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from tasks.cancellers import EarlyStopCheck
 from tasks.remote import jobs
-from tasks.remote.endpoint import (
-    PROTOCOL,
-    EndpointAway,
-    EndpointFault,
-    RemoteEndpoint,
-    RemoteFile,
-    Status,
-    TrialFault,
-    one_line,
-)
+from tasks.remote.endpoint import PROTOCOL, EndpointAway, EndpointFault, RemoteEndpoint, RemoteFile, Status, TrialFault
 from tasks.remote.jobs import OpenJob
 from tasks.sandbox import outputs
 from tasks.sandbox.program import CannotStart
@@ -39,7 +30,7 @@ from tasks.sandbox.progress import BadProgress, Failure, Progress
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.clock import clock
-from tasks.system.redact import capped, clean
+from tasks.system.redact import capped, clean, one_line
 from tasks.trial import TWENTIETHS, Proposal, ResourceSample
 
 ISOLATION = "remote"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import shutil
@@ -25,15 +24,13 @@ from tasks.remote import jobs
 from tasks.sandbox import cgroup, isolation
 from tasks.system.commands import Unanswered, ask
 from tasks.system.daemon import page_of
-from tasks.system.home import REMEDY, home, install_extra
+from tasks.system.home import REMEDY, home
 from tasks.system.redact import without_passwords
 from tasks.tracking.connection import locate, without_credentials
 
 LITTLE_DISK, NO_DISK = 10 * 2**30, 2**30
 """Free bytes below which a campaign may fill the disk, and below which it will."""
 ASK_SECONDS = 3.0
-PACKAGES = ("torch", "gymnasium", "litellm", "transformers", "trl", "verifiers")
-"""What bundled trainers, proposers and judges import."""
 SHARED_FILES = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "ceph", "gpfs", "beegfs")
 """Beginnings of the types of file systems that several machines share."""
 
@@ -50,7 +47,7 @@ class Check(NamedTuple):
 
 def check_machine() -> dict[str, Check]:
     """Every check by its name, in the order of the report. Without a home, those that need one are left out."""
-    checks = {"isolation": isolation_level, "gpus": gpus, "machine": machine, "packages": packages}
+    checks = {"isolation": isolation_level, "gpus": gpus, "machine": machine}
     try:
         runs = home()
     except Refused as fault:
@@ -121,16 +118,6 @@ def machine() -> Check:
     return Check("ok", f"{ask(['git', '--version']).strip()}; {fact}")
 
 
-def packages() -> Check:
-    """The versions of what trainers, proposers and judges import; nothing is imported."""
-    installed = {one.name.lower(): one.version for one in importlib.metadata.distributions()}
-    fact = ", ".join(f"{name} {installed[name]}" for name in PACKAGES if name in installed)
-    if missing := [name for name in PACKAGES if name not in installed]:
-        remedy = f"bundled trainers need torch and gymnasium: `{install_extra('ppo')}`"
-        return Check("note", f"not installed: {', '.join(missing)}; installed: {fact or 'none'}", remedy)
-    return Check("ok", fact)
-
-
 def home_folder(runs: Path) -> Check:
     """Whether the home is writable, private, and on a disk of this machine."""
     mode, kind = runs.stat().st_mode & 0o777, _file_system(runs)
@@ -177,15 +164,9 @@ def mlflow(runs: Path) -> Check:
     if (store := locate(None, runs)) is None:
         return Check("ok", "trials are not recorded in MLflow")
     where = without_credentials(store.uri)
-    if store.is_served:
-        answer = httpx.get(f"{where}/health", timeout=ASK_SECONDS)
-        if answer.status_code >= 500:  # below, a proxy may want a login
-            return Check("bad", f"the MLflow server at {where} answers {answer.status_code}", "see its log")
-    elif store.uri.startswith("sqlite"):
-        path = Path(store.uri.removeprefix("sqlite:///"))
-        above = next(folder for folder in (path, *path.parents) if folder.exists())
-        if not os.access(above, os.W_OK):
-            return Check("bad", f"{above} is not writable", "make it so, or change MLFLOW_TRACKING_URI")
+    if store.is_served and (status := httpx.get(f"{where}/health", timeout=ASK_SECONDS).status_code) >= 500:
+        # below, a proxy may want a login
+        return Check("bad", f"the MLflow server at {where} answers {status}", "see its log")
     return Check("ok", f"trials are recorded in {where.partition('?')[0]}")
 
 

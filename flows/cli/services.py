@@ -64,13 +64,9 @@ def up(*, server: Server = None) -> int:
         _start_all(directory)
         interrupt.check()
     here = terminal.binaries()
-    steps = {
-        **login_steps(own_servers(home())),
-        "deploy": f"{here}prefect --no-prompt deploy --all --prefect-file {shlex.quote(str(CATALOGUE))}",
-        "end": f"{here}nightshift down",
-    }
+    deploy = f"{here}prefect --no-prompt deploy --all --prefect-file {shlex.quote(str(CATALOGUE))}"
     print("\nwhat next")
-    for label, text in steps.items():
+    for label, text in {**login_steps(own_servers(home())), "deploy": deploy, "end": f"{here}nightshift down"}.items():
         print(f"  {label:<12} {text}")
     return 0
 
@@ -98,8 +94,6 @@ def down(*, now: bool = False) -> int:
     for line in jobs.sweep(lambda job: True):
         print(line)
     print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
-    if "worker" in ended:
-        print("scheduled campaigns do not start until `nightshift up` runs again")
     return 0
 
 
@@ -120,9 +114,10 @@ def _start_all(directory: Path) -> None:
     _start_worker(directory, url)
     tell("worker", f"of the pool {POOL}")
     theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
-    is_ours = not theirs or Daemon(directory, "mlflow").is_own(theirs)
-    page = experiments_page(mlflow_process.start(home()).url) if is_ours else f"{theirs}, of MLFLOW_TRACKING_URI"
-    tell("MLflow", page)
+    if theirs and not Daemon(directory, "mlflow").is_own(theirs):
+        tell("MLflow", f"{theirs}, of MLFLOW_TRACKING_URI")
+    else:
+        tell("MLflow", experiments_page(mlflow_process.start(home()).url))
 
 
 def _clear(directory: Path, url: str, now: bool) -> None:
@@ -150,10 +145,7 @@ def _server(directory: Path) -> Note:
     with FileLock(directory / "start.lock"):
         if server.living():
             server_process.stop_unused(directory)
-        if alive := server_process.healthy(directory):
-            server.keep()
-            return alive
-        return server_process.start(directory, stays=True)
+        return server_process.running(directory, stays=True)
 
 
 def _set_up(url: str) -> dict[str, str]:

@@ -170,7 +170,7 @@ def _shared(directory: Path) -> Iterator[str]:
     with (directory / "users.lock").open("a") as users:
         with FileLock(directory / "start.lock"):
             before = daemon(directory).noted()
-            note = healthy(directory) or start(directory, stays=before is not None and before.stays)
+            note = running(directory, stays=before is not None and before.stays)
             fcntl.flock(users, fcntl.LOCK_SH)
         try:
             yield note.url
@@ -196,21 +196,25 @@ def in_use(directory: Path) -> bool:
     return False
 
 
-def healthy(directory: Path) -> Note | None:
-    """Our own server, if it answers; one that runs without answering is ended."""
-    note = daemon(directory).living()
-    if note and not answers(note.url, PATIENCE_SECONDS):
-        daemon(directory).end()
-        return None
-    return note
-
-
-def start(directory: Path, *, stays: bool = False) -> Note:
-    """Start our own server and wait until it answers. The caller holds start.lock.
+def running(directory: Path, stays: bool) -> Note:
+    """Our own server: the one that answers, which stays from now on where it is to, else a new one. The caller holds
+    start.lock.
 
     Raises:
         Refused: it does not start, or its port is taken and it is to stay.
     """
+    server = daemon(directory)
+    note = server.living()
+    if note and answers(note.url, PATIENCE_SECONDS):
+        if stays:
+            server.keep()
+        return note
+    server.end()
+    return start(directory, stays)
+
+
+def start(directory: Path, stays: bool) -> Note:
+    """Start our own server and wait until it answers. Raises as `running`."""
     server = daemon(directory)
     port = server.port(FIRST_PORT, stays)
     _write_profile(directory, port)
@@ -218,7 +222,7 @@ def start(directory: Path, *, stays: bool = False) -> Note:
     try:
         note = server.start(command, environment(directory), port, address(port, "/api"), stays=stays)
     except PortTaken:  # by whoever started at the same moment; the next call of `port` sees that
-        return start(directory, stays=stays)
+        return start(directory, stays)
     if stays:
         server.remember(port)
     return note

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tasks.system import interrupt
-from tasks.system.redact import capped, clean
+from tasks.system.redact import one_line
 from tasks.system.retrying import PASSING, retrying
 
 if TYPE_CHECKING:
@@ -214,11 +214,6 @@ def _check(got: httpx.Response, body: bytes = b"", fine: Set[int] = frozenset())
         raise TrialFault(f"the endpoint refused the trial: {message}")
     login = ": see the login in its block" if code in (401, 403) else ""
     raise EndpointFault(f"{got.request.url.host} answers {message}{login}")
-
-
-def one_line(text: str, limit: int) -> str:
-    """What another machine says, safe to show."""
-    return capped(" ".join(clean(text)), limit)
 
 
 def _path(key: str) -> str:

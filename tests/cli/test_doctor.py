@@ -18,7 +18,7 @@ from tasks.sandbox.isolation import Finding
 from tests.support.nvml import nvml
 from tests.support.toy import nightshift
 
-NAMES = ["isolation", "gpus", "machine", "packages", "home", "disk", "prefect", "mlflow", "remote"]
+NAMES = ["isolation", "gpus", "machine", "home", "disk", "prefect", "mlflow", "remote"]
 SECRET = "hunter2x"
 
 
@@ -138,16 +138,12 @@ def test_a_stated_prefect_server_is_asked(home: Path, server: str, monkeypatch: 
     assert check.state == "ok" and check.fact.startswith(f"{server} answers, ")
 
 
-@pytest.mark.parametrize(
-    "uri", ["http://me:{secret}@{closed}", "sqlite:////proc/nowhere/a.db", "ftp://me:{secret}@host/x"]
-)
+@pytest.mark.parametrize("uri", ["http://me:{secret}@{closed}", "ftp://me:{secret}@host/x"])
 def test_where_nothing_can_be_recorded_is_bad_and_shows_no_password(
     uri: str, closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert f"sqlite:///{tmp_path}/mlflow.db" in checks.mlflow(tmp_path).fact
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(secret=SECRET, closed=closed))
-    access = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != Path("/proc") and access(path, mode))  # root may
     check = results({"mlflow": lambda: checks.mlflow(tmp_path)})["mlflow"]
     assert check.state == "bad" and check.remedy
     assert SECRET not in check.fact + check.remedy
