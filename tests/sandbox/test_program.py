@@ -24,7 +24,7 @@ from tasks.train import run_program
 from tasks.trial import Proposal, Run
 from tests.support.levels import WORKING, crossed
 from tests.support.processes import NAP, SLEEP, alive, wait_for
-from tests.support.toy import QUADRATIC, SANDBOX, quadratic
+from tests.support.toy import SANDBOX, quadratic
 
 SAVE = "import pathlib, sys\nout = pathlib.Path(sys.argv[sys.argv.index('--out') + 1])\n(out / 'm').write_text('x')\n"
 READY = "progress = (out / 'progress.jsonl').open('w', buffering=1)\nprint('{\"ready\": true}', file=progress)\n"
@@ -197,13 +197,3 @@ def test_a_killed_keeper_is_noticed_and_nothing_of_its_program_is_left(tmp_path:
         with pytest.raises(Stopped, match="killed"):
             wait_for(lambda: program.poll(0.05) is not None)
         wait_for(lambda: not alive(SLEEP) and not alive(NAP))
-
-
-def test_a_unit_outside_of_the_metrics_range_is_no_score(tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "env", toml="range = [0.0, 1.0]\n" + QUADRATIC)
-    environment, place = environments.load(folder), TrialDir(tmp_path / "trial")
-    for x, value in ((1.0, 0.0), (2.5, None)):
-        run = run_program("test/range", environment, SANDBOX, folder, place, Proposal({"x": x}), seed=7)
-        score = judge_run("test/range", environment, SANDBOX, place, run, seed=8)
-        assert score.value == value
-    assert score.error == "unit 0 scored 2.25, outside of the metric's range [0.0, 1.0]"

@@ -16,10 +16,7 @@ from typing import Any
 
 import pytest
 
-from tasks.sandbox import confinement, supervisor
-from tasks.sandbox.child_environment import child_environment
-from tasks.sandbox.confinement import Level, VisiblePaths
-from tests.support.levels import WORKING
+from tasks.sandbox import supervisor
 from tests.support.processes import NAP, SLEEP, alive, wait_for
 
 KEEPER = [sys.executable, "-I", "-S", "-B", supervisor.__file__]
@@ -133,20 +130,3 @@ def test_a_keeper_whose_engine_has_died_already_starts_nothing(tmp_path: Path) -
         assert it.rest() == []
         assert it.process.wait(60) == 0
     assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize("level", WORKING)
-def test_with_a_killed_keeper_the_kernel_kills_its_program(tmp_path: Path, level: Level) -> None:
-    out, scratch = tmp_path / "out", tmp_path / "scratch"
-    for folder in (out, scratch):
-        folder.mkdir()
-    confinement.give(out, level)
-    code = f"import os, time\nopen({str(out / 'pid')!r}, 'w').write(str(os.getpid()))\n{NAP}"
-    argv = [sys.executable, "-I", "-c", code]
-    confined = confinement.plan(level, VisiblePaths((), (out,)), argv, cwd=out, scratch=scratch, scratch_bytes=2**20)
-    with kept(plan(env=child_environment("/tmp", "test/kept", Path(sys.executable))) | confined, cwd=out) as it:
-        it.says()
-        wait_for((out / "pid").exists)
-        assert alive(NAP)
-        it.process.kill()
-        wait_for(lambda: not alive(NAP))

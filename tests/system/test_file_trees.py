@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
 from tasks.system import file_trees
 
 
@@ -46,11 +44,3 @@ def test_folders_that_nobody_may_enter_are_removed(tmp_path: Path) -> None:
         folder.chmod(0)
     file_trees.remove(tree)
     assert not tree.exists()
-
-
-@pytest.mark.parametrize("name", ["-rf", "new\nline", "*", "~", os.fsdecode(b"\xff\xfe")])
-def test_an_odd_name_is_only_a_name(tmp_path: Path, name: str) -> None:
-    (tmp_path / "beside").mkdir()
-    (tmp_path / name / name).mkdir(parents=True)
-    file_trees.remove(tmp_path / name)
-    assert [path.name for path in tmp_path.iterdir()] == ["beside"]
