@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 import sys
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from rich.filesize import decimal
 from rich.table import Table
@@ -15,20 +19,25 @@ from environments.plugins import Refused
 from flows.cli import consent
 from flows.cli.doctor import check_machine
 from flows.cli.options import Json, Settings, Trust
-from flows.cli.prune import free
 from flows.cli.set_option import overrides_only
 from flows.server import server_process
 from flows.status import state, stored_spec
 from flows.views import terminal
 from tasks.remote import jobs
 from tasks.store import campaign_lock
-from tasks.store.ledger import FORMAT, Ledger, readable
+from tasks.store.ledger import FORMAT, Ledger, decided_trial, readable
+from tasks.store.workspace import is_own
+from tasks.system import file_trees
 from tasks.system.home import home
 from tasks.tracking import sync as tracking
 from tasks.tracking.connection import locate
+from tasks.tracking.values import metric_key
+from tasks.trial import Trial, baseline, best
 
 T = TypeVar("T")
 MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
+STAYS = {"out": "progress.jsonl", "workspace": "config.json", "judged": "result.json"}
+"""The folders of a run that are emptied, with the one file in each that stays."""
 
 
 def prune(campaign: str | None = None, /, *, dry_run: bool = False) -> int:
@@ -148,3 +157,93 @@ def _each(campaign: str | None, act: Callable[[Ledger], T]) -> tuple[list[T], bo
             failed = True
             print(f"{ledger.campaign.name}: left alone: {fault}", file=sys.stderr)
     return results, failed
+
+
+class Freed(NamedTuple):
+    """What was removed of a campaign, or would be."""
+
+    campaign: str
+    bytes: int
+    """Disk usage."""
+    runs: int
+    """Of which something was removed."""
+    kept: list[int]
+    """The trials that stay whole."""
+    unsent: list[int]
+    """Those of them that wait for MLflow."""
+
+
+def free(ledger: Ledger, dry: bool) -> Freed:
+    """Remove what a campaign no longer needs; with `dry`, only count it.
+
+    Of a decided trial its records, logs, diff and curve stay, and its program stays in lineage.git. Kept whole are the
+    baseline, the champion, certified trials, and those that wait for MLflow.
+
+    Raises:
+        Refused: the campaign is running, or cannot be read.
+    """
+    with campaign_lock.left_alone(ledger):
+        history, records = ledger.history(), tracking.last(ledger)
+        unsent = {trial.number for trial in history if records.store and tracking.part(trial) not in records.runs}
+        kept = unsent | {trial.number for trial in (baseline(history), best(history)) if trial}
+        kept |= {each.champion for each in ledger.certificates() if each.passed and not each.elsewhere}
+        whole = {name for trial in history if trial.number in kept for name in _folders(ledger, trial)}
+        freed = [_empty(folder, dry) for folder in _finished_runs(ledger) if folder.name not in whole]
+        artifacts = [_remove_artifact(ledger, trial, dry) for trial in history if trial.number not in kept]
+        total, runs = sum(freed) + sum(artifacts), sum(map(bool, freed))
+        if runs and not dry:
+            ledger.event("pruned", runs=runs, bytes=total, kept=sorted(kept))
+    return Freed(ledger.campaign.name, total, runs, sorted(kept), sorted(unsent))
+
+
+def _folders(ledger: Ledger, trial: Trial) -> list[str]:
+    """The names of the directories of a trial's runs, in its current attempt."""
+    current = ledger.place_of(trial).path.name
+    return [current, *(f"{current}-run-{seed}" for seed in range(2, len(trial.runs) + 1))]
+
+
+def _finished_runs(ledger: Ledger) -> Iterator[Path]:
+    """The directories of runs of decided trials, and of those of complete certificates and ablations."""
+    for path in sorted(ledger.trials.iterdir()):
+        name, _, part = path.name.partition("-")
+        if is_own(part) and decided_trial(path.with_name(name)):
+            yield path
+    for kind in ("certificates", "ablations"):
+        for result in sorted((ledger.path / kind).glob("*.json")):
+            # Of `1-on-lander` are no runs of `1-on-lander-2`, which may be under way.
+            own = re.compile(rf"{re.escape(result.stem)}-\d+-((champion|baseline)-)?\d+")
+            yield from (path for path in sorted(result.parent.iterdir()) if own.fullmatch(path.name) and path.is_dir())
+
+
+def _empty(folder: Path, dry: bool) -> int:
+    """Remove the large files of a run; the bytes freed. No link is followed."""
+    doomed = [folder / name for name in ("log.txt.tmp", "judge.txt.tmp", ".outgoing")]  # of a killed run
+    for name, stays in STAYS.items():
+        inside = folder / name
+        if inside.is_symlink() or not inside.is_dir():
+            doomed.append(inside)
+        else:
+            doomed += [path for path in inside.iterdir() if path.name != stays or path.is_symlink() or path.is_dir()]
+    return sum(_remove(path, dry) for path in doomed if os.path.lexists(path))
+
+
+def _remove_artifact(ledger: Ledger, trial: Trial, dry: bool) -> int:
+    """Remove a trial's checkpoint from MLflow's artifacts in this home, not from a server's; the bytes freed."""
+    run = tracking.last(ledger).runs.get(tracking.part(trial), "")
+    copy = home() / "artifacts" / metric_key(ledger.environment.name) / run / "artifacts" / "out"
+    return _remove(copy, dry) if run.isalnum() and copy.is_dir() else 0
+
+
+def _remove(path: Path, dry: bool) -> int:
+    """Remove a file, a link or a tree; the bytes that it took on the disk."""
+    size = _size(path)
+    if not dry:
+        file_trees.remove(path)
+    return size
+
+
+def _size(path: Path) -> int:
+    """Disk usage of a tree, in bytes; links are not followed."""
+    status = path.lstat()
+    below = path.iterdir() if stat.S_ISDIR(status.st_mode) else ()
+    return status.st_blocks * 512 + sum(map(_size, below))

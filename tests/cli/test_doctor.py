@@ -6,7 +6,6 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import Any
 
 import pynvml
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from flows.cli import doctor as checks
 from flows.cli.app import app
 from flows.cli.doctor import Check, results
-from tasks.sandbox.isolation import Finding
 from tests.support.nvml import nvml
 from tests.support.toy import nightshift
 
@@ -81,26 +79,6 @@ def test_a_check_that_fails_is_bad_and_the_others_are_told() -> None:
 # The machine
 
 
-@pytest.mark.parametrize(
-    ("works", "state", "words"),
-    [
-        ((True, True), "ok", ["isolation bwrap"]),
-        ((False, True), "note", ["isolation landlock", "no bwrap here"]),
-        ((False, False), "bad", ["code edits are refused", "no bwrap here", "no landlock here"]),
-    ],
-)
-def test_the_level_of_isolation_is_told_with_why_it_is_no_better(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, works: tuple[bool, bool], state: str, words: list[str]
-) -> None:
-    names: tuple[Any, ...] = ("bwrap", "landlock", "none")
-    found = [Finding(n, w, "" if w else f"no {n} here") for n, w in zip(names, (*works, True), strict=True)]
-    monkeypatch.setattr("tasks.sandbox.isolation.findings", lambda: found)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    check = checks.isolation_level()
-    assert check.state == state and all(word in check.fact for word in words)
-    assert ("apt install bubblewrap" in check.remedy) == (state != "ok")
-
-
 def test_gpus_in_use_are_named_a_driver_that_fails_is_bad_and_no_driver_is_a_note(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -110,12 +88,6 @@ def test_gpus_in_use_are_named_a_driver_that_fails_is_bad_and_no_driver_is_a_not
     assert (checks.gpus().state, checks.gpus().fact) == ("bad", "Driver Not Loaded")
     nvml(monkeypatch, fault=pynvml.NVMLError_LibraryNotFound)
     assert checks.gpus().state == "note"
-
-
-def test_a_machine_without_git_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checks.machine().state == "ok" and "git version " in checks.machine().fact
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert checks.machine().state == "bad" and "apt install git" in checks.machine().remedy
 
 
 def test_a_home_that_others_can_enter_or_share_is_a_note_and_one_that_cannot_be_written_is_bad(

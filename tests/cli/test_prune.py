@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.machine import prune
-from flows.cli.prune import free
+from flows.cli.machine import free, prune
 from flows.status import document
 from tasks.record import reconcile, record
 from tasks.store.campaign_lock import CampaignLock
