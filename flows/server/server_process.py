@@ -70,17 +70,15 @@ def stated_server(option: str | None, home: Path) -> str | None:
     own = daemon(home / ".prefect")
     if not url or (own.is_own(url) and own.living() is None):  # a shell still has what `up` said
         return None
-    problem = "no Prefect server answers there. Start it, or leave it out to use our own"
-    if answers(url, PATIENCE_SECONDS):
-        try:
-            with Api(url, credentials(url, home), patience=PATIENCE_SECONDS) as api:
-                api.ask("GET", "/admin/version")
-            return url
-        except (httpx.HTTPError, ValueError) as failure:
-            problem = f"this is no Prefect API (a Prefect server's address ends in /api): {failure}"
-            if isinstance(failure, httpx.HTTPStatusError) and failure.response.status_code == 401:
-                problem = "it asks for a login: set PREFECT_API_AUTH_STRING to its user:password"
-    raise Refused(f"{source} = {url}: {problem}")
+    if not answers(url, PATIENCE_SECONDS):
+        raise Refused(f"{source} = {url}: no Prefect server answers there. Start it, or leave it out to use our own")
+    try:
+        with Api(url, credentials(url, home), patience=PATIENCE_SECONDS) as api:
+            api.ask("GET", "/admin/version")
+    except (httpx.HTTPError, ValueError) as failure:
+        remedy = "its address ends in /api, and PREFECT_API_AUTH_STRING holds its user:password if it asks for a login"
+        raise Refused(f"{source} = {url}: {failure}: {remedy}") from failure
+    return url
 
 
 @contextlib.contextmanager
@@ -141,21 +139,19 @@ def wait_for_rows(
     Task runs arrive as events, with a delay; a server that is stopped earlier loses them. They are complete when
     none is under way and their number has not changed for a second.
     """
-    deadline, before, since = time.monotonic() + seconds, -1, time.monotonic()
+    deadline, before = time.monotonic() + seconds, -1
     of_run = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
     unfinished = {"task_runs": {"state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}}}}
     with Api(url, auth, patience=0) as api:
         while time.monotonic() < deadline:
             try:
                 count = api.ask("POST", "/task_runs/count", of_run)
-                under_way = api.ask("POST", "/task_runs/count", of_run | unfinished)
+                if count == before and not api.ask("POST", "/task_runs/count", of_run | unfinished):
+                    return True
             except (httpx.HTTPError, ValueError):  # the server is away, or something else has its port
-                count, under_way = -1, -1
-            if count != before or under_way:
-                before, since = count, time.monotonic()
-            elif time.monotonic() - since > 1.0:
-                return True
-            time.sleep(0.2)
+                count = -1
+            before = count
+            time.sleep(1.0)
     return False
 
 
