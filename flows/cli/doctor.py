@@ -31,8 +31,6 @@ from tasks.tracking.connection import locate, without_credentials
 LITTLE_DISK, NO_DISK = 10 * 2**30, 2**30
 """Free bytes below which a campaign may fill the disk, and below which it will."""
 ASK_SECONDS = 3.0
-SHARED_FILES = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "ceph", "gpfs", "beegfs")
-"""Beginnings of the types of file systems that several machines share."""
 
 
 class Check(NamedTuple):
@@ -119,23 +117,13 @@ def machine() -> Check:
 
 
 def home_folder(runs: Path) -> Check:
-    """Whether the home is writable, private, and on a disk of this machine."""
-    mode, kind = runs.stat().st_mode & 0o777, _file_system(runs)
+    """Whether the home is writable and private."""
+    mode = runs.stat().st_mode & 0o777
     if not os.access(runs, os.W_OK):
         return Check("bad", f"{runs} is not writable", "make it writable, or set NIGHTSHIFT_HOME to another folder")
     if mode & 0o066:  # others may pass through (x), as the user of a database below it must
         return Check("note", f"{runs} is readable by others (mode {mode:04o})", f"`chmod 700 {runs}`")
-    if kind.startswith(SHARED_FILES):
-        fact = f"{runs} is on {kind}, where locks may be missing and the databases of our servers may break"
-        return Check("note", fact, "set NIGHTSHIFT_HOME to a folder on a disk of this machine")
     return Check("ok", f"{runs} is writable and private (mode {mode:04o})")
-
-
-def _file_system(folder: Path) -> str:
-    """The type of the file system that holds a folder; empty where the system does not say."""
-    types = {Path(part.mountpoint): part.fstype for part in psutil.disk_partitions(all=True)}
-    real = folder.resolve()
-    return next((types[above] for above in (real, *real.parents) if above in types), "")
 
 
 def disk(runs: Path) -> Check:

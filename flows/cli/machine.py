@@ -118,8 +118,7 @@ def _send(ledger: Ledger) -> tuple[str, str] | None:
     """Record what MLflow and W&B lack of a campaign; its name, and why some still waits. None if it is of an earlier
     version.
 
-    Raises:
-        Refused: it would be recorded elsewhere than before.
+    Raises Refused: it would be recorded elsewhere than before.
     """
     if ledger.campaign.format != FORMAT:
         return None
@@ -139,8 +138,7 @@ def _send(ledger: Ledger) -> tuple[str, str] | None:
 def _each(campaign: str | None, act: Callable[[Ledger], T]) -> tuple[list[T], bool]:
     """What was done for a campaign, or for every one that is not running, and whether one was left alone for a fault.
 
-    Raises:
-        Refused: the named one is running, or cannot be read.
+    Raises Refused: the named one is running, or cannot be read.
     """
     if campaign:
         ledger = Ledger.open(campaign)

@@ -56,7 +56,7 @@ def up(*, server: Server = None) -> int:
         url = server_process.stated_server(server, home())
         if url is None:
             raise Refused(f"--server = {server} is this home's own, which does not run: `nightshift up` starts it")
-        for what, which in _set_up(url).items():
+        for what, which in set_up(url, home()).items():
             print(f"{what}: {which}")
         return 0
     directory = home() / ".prefect"
@@ -108,7 +108,7 @@ def _start_all(directory: Path) -> None:
     else:
         url = _server(directory).url
         tell("Prefect", _page(url))
-        _set_up(url)
+        set_up(url, home())
         for name in resume_cut_off(url, server_process.credentials(url, home())):
             print(f"  {name}: its process was gone; resumed now")
     _start_worker(directory, url)
@@ -146,12 +146,6 @@ def _server(directory: Path) -> Note:
         if server.living():
             server_process.stop_unused(directory)
         return server_process.running(directory, stays=True)
-
-
-def _set_up(url: str) -> dict[str, str]:
-    """Put what campaigns need on the server, and say what was written."""
-    with server_process.used(url, home()):
-        return set_up(url, server_process.credentials(url, home()))
 
 
 def _start_worker(directory: Path, url: str) -> None:

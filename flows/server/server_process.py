@@ -62,8 +62,7 @@ def settle_in(home: Path) -> None:
 def stated_server(option: str | None, home: Path) -> str | None:
     """The API named by --server or PREFECT_API_URL; None where neither is given, or our own is named and does not run.
 
-    Raises:
-        Refused: it cannot be used.
+    Raises Refused: it cannot be used.
     """
     source = "--server" if option else "PREFECT_API_URL"
     url = (option or os.environ.get("PREFECT_API_URL") or "").rstrip("/")
@@ -196,8 +195,7 @@ def running(directory: Path, stays: bool) -> Note:
     """Our own server: the one that answers, which stays from now on where it is to, else a new one. The caller holds
     start.lock.
 
-    Raises:
-        Refused: it does not start, or its port is taken and it is to stay.
+    Raises Refused: it does not start, or its port is taken and it is to stay.
     """
     server = daemon(directory)
     note = server.living()
