@@ -82,15 +82,6 @@ def test_nobody_is_told_to_show_the_judge_to_a_program(tmp_path: Path, module: s
     assert run.status == "crash" and "add it to" not in str(run.error)
 
 
-@pytest.mark.parametrize("level", FIRST)
-def test_files_that_are_listed_are_found(tmp_path: Path, level: Level) -> None:
-    reads = "import helper, sys\nopen('table.csv').read()\nopen(sys.argv.pop(1) + '/data/more.csv').read()\n"
-    settings = {"program": ("fit.py", "helper.py", "table.csv"), "readable": ("data",)}
-    command = "python fit.py {environment} --x {x} --out {out}"
-    run = train(tmp_path, level, reads + FIT, train_cmd=command, **settings)
-    assert run.status == "finished", run.error
-
-
 ORDINARY = """
 import asyncio, concurrent.futures, fcntl, mmap, os, resource, shutil, sqlite3, subprocess, sys, tempfile, threading
 import numpy, psutil

@@ -196,3 +196,36 @@ def test_a_killed_keeper_is_noticed_and_nothing_of_its_program_is_left(tmp_path:
         with pytest.raises(Stopped, match="killed"):
             wait_for(lambda: program.poll(0.05) is not None)
         wait_for(lambda: not alive(SLEEP) and not alive(NAP))
+
+
+CHAIN = f"""
+import os, time
+end = time.monotonic() + 20
+if os.fork() == 0:
+    while os.fork() == 0 and time.monotonic() < end:
+        pass
+    os._exit(0)
+{NAP}
+"""
+"""A chain in which each process leaves as soon as it has a child: it is gone before one can look at it."""
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_a_chain_that_forks_faster_than_one_can_look_is_ended(tmp_path: Path, level: Level) -> None:
+    with Program(
+        ["python", "-c", CHAIN], cwd=tmp_path, log=tmp_path / "log", marker="test/chain", level=level,
+        view=VisiblePaths((tmp_path,), ()), limits=Limits(),
+    ):  # fmt: skip
+        wait_for(lambda: alive(NAP))
+    assert not alive(NAP) and not orphans.marked("test/chain")
+
+
+@pytest.mark.skipif("landlock" not in WORKING, reason="this kernel has no Landlock")
+def test_a_program_that_cannot_be_confined_is_not_run(tmp_path: Path) -> None:
+    view = VisiblePaths((tmp_path / "gone",), (tmp_path,))
+    with pytest.raises(CannotStart, match=r"No such file or directory.*gone"):
+        Program(
+            ["touch", str(tmp_path / "ran")], cwd=tmp_path, log=tmp_path / "log", marker="test/gone", level="landlock",
+            view=view, limits=Limits(),
+        )  # fmt: skip
+    assert not (tmp_path / "ran").exists()
