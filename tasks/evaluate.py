@@ -23,7 +23,7 @@ from tasks import task_messages
 from tasks.bench import Bench, RunPlan, Units
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.sandbox import confinement, outputs
-from tasks.sandbox.advice import advice, saves_elsewhere
+from tasks.sandbox.advice import advice
 from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.isolation import Isolation
@@ -100,8 +100,6 @@ def judge_run(
                 program.kill()
                 tail = program.tail()
                 remedy = advice(isolation.level, environment, tail)
-                if not remedy and judge.runs_in == "environment" and not place.result.exists():
-                    remedy = saves_elsewhere(isolation.level, judge.command(), environment.folder)
                 score = Score.missing(f"{wrong}\n{tail}".rstrip() + remedy, environment.higher_is_better)
     except NotAProgram as wrong:
         score = Score.missing(str(wrong), environment.higher_is_better)

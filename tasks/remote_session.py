@@ -6,18 +6,23 @@ beyond it. A trial of a process that died is adopted with its key, so nothing is
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from string import Formatter
 from typing import ClassVar, Literal
 
 from environments import FILE, Environment
+from environments.limits import Limits
 from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from tasks.cancellers import EarlyStopCheck
-from tasks.remote import files, jobs
-from tasks.remote.endpoint import PROTOCOL, EndpointAway, EndpointFault, RemoteEndpoint, Status, TrialFault, one_line
+from tasks.remote import jobs
+from tasks.remote.endpoint import PROTOCOL, EndpointAway, EndpointFault, RemoteEndpoint, RemoteFile, Status, TrialFault
 from tasks.remote.jobs import OpenJob
 from tasks.sandbox import outputs
 from tasks.sandbox.program import CannotStart
@@ -25,7 +30,7 @@ from tasks.sandbox.progress import BadProgress, Failure, Progress
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.clock import clock
-from tasks.system.redact import clean
+from tasks.system.redact import capped, clean, one_line
 from tasks.trial import TWENTIETHS, Proposal, ResourceSample
 
 ISOLATION = "remote"
@@ -37,6 +42,7 @@ SLACK_SECONDS = 10.0
 PROGRAM_BYTES = 4 * 2**20
 """Most bytes of a program that is sent."""
 TAIL_LINES = 20
+PROGRESS = outputs.PROGRESS.decode()
 
 
 def check(environment: Environment) -> None:
@@ -121,26 +127,26 @@ class RemoteSession:
         longest, is_whole = settings.ready_seconds + self._longest + settings.away_seconds, self.cut_seconds is None
         return jobs.begin(run, self.environment.trainer, settings, longest, costs, is_whole, self.rented_gpus)
 
-    def _train(self, job: OpenJob, request: bytes) -> None:
-        began, settings = clock(), self.settings
+    def _train(self, opened: OpenJob, request: bytes) -> None:
+        began, settings, job = clock(), self.settings, opened.job
         try:
-            address = job.job.place.reach(job.job.key, job.job.seconds + settings.lease_seconds)
+            address = job.place.reach(job.key, job.until - job.started + settings.lease_seconds)
             with RemoteEndpoint(address, settings.away_seconds, settings.answer_seconds) as endpoint:
                 try:
-                    self._follow(endpoint, job.job.key, request)
-                    self._keep(endpoint, job.job.key)
+                    self._follow(endpoint, job.key, request)
+                    self._keep(endpoint, job.key)
                 finally:
                     self.ran = clock() - began
         except EndpointAway:  # it may run on there: the next try adopts it, or a sweep removes it
             raise
         except BaseException:
-            self._end(job)
+            self._end(opened)
             raise
-        self._end(job)
+        self._end(opened)
 
-    def _end(self, job: OpenJob) -> None:
+    def _end(self, opened: OpenJob) -> None:
         """Remove it there, and sum up what this run has cost."""
-        if why := job.end(usd=self._status.usd):
+        if why := opened.end(usd=self._status.usd):
             self._note(f"nightshift: {why}; it is removed later\n")
         self.usd = jobs.paid(self.place.path / jobs.COSTS).usd
 
@@ -197,15 +203,16 @@ class RemoteSession:
         log = "\n".join(clean(endpoint.log(key).decode(errors="replace")))
         self._note(log + "\n" * bool(log))
         self.failure = self.progress.failure
-        reason = f"said: {self.failure.reason}" if self.failure else None
-        if status.state == "failed":
-            said = one_line(status.error, 500) or "failed, and gave no reason"
-            if status.retry:
-                raise CannotStart(f"the machine of {endpoint.address.shown} failed: {said}")
-            reason = reason or said
         longest = self._longest - (self.startup_seconds if self.progress.ready else 0.0) + SLACK_SECONDS
-        if not reason and status.seconds > longest:
+        reason = ""
+        if status.state == "failed":
+            reason = one_line(status.error, 500) or "failed, and gave no reason"
+            if status.retry:
+                raise CannotStart(f"the machine of {endpoint.address.shown} failed: {reason}")
+        elif status.seconds > longest:
             reason = f"trained {status.seconds:g} s, and its budget is {environment.budget_seconds:g} s"
+        if self.failure:
+            reason = f"said: {self.failure.reason}"
         if reason:
             tail = "\n".join(log.splitlines()[-TAIL_LINES:])
             self.error = f"{reason}\n{tail}".rstrip()
@@ -213,7 +220,7 @@ class RemoteSession:
     def _keep(self, endpoint: RemoteEndpoint, key: str) -> None:
         """Fetch what a finished training has left."""
         if self.status == "finished":
-            files.fetch(endpoint, key, self.place.out, self.environment.limits)
+            fetch(endpoint, key, self.place.out, self.environment.limits)
             if outputs.checkpoint(self.place.out) is None:
                 raise TrialFault("left no checkpoint in out/")
 
@@ -250,3 +257,55 @@ class RemoteSession:
     def _note(self, text: str) -> None:
         with self.place.log.open("a") as file:
             file.write(text)
+
+
+def fetch(endpoint: RemoteEndpoint, key: str, out: Path, limits: Limits) -> None:
+    """Bring every file of a trial into `out`, under the limits of a local program's.
+
+    The endpoint is trusted with the names no more than a program is: only relative paths of plain names are taken,
+    nothing is overwritten, and no more is written than was listed and the limits allow.
+
+    Raises TrialFault, EndpointFault; OSError: a full disk.
+    """
+    files = [file for file in endpoint.files(key) if file.path != PROGRESS]
+    _check_listed(files, limits)
+    if shutil.disk_usage(out).free - sum(file.bytes for file in files) < outputs.DISK_RESERVE:
+        raise OSError(errno.ENOSPC, "what a trial has left on another machine does not fit on this disk", str(out))
+    for file in files:
+        _fetch(endpoint, key, file, out)
+    if reason := outputs.fault(out) or outputs.excess(out, limits):
+        raise TrialFault(reason)
+
+
+def _check_listed(files: Sequence[RemoteFile], limits: Limits) -> None:
+    """Refuse, before anything is sent, what is too much or would lie outside of out/."""
+    if len(files) > limits.out_files:
+        raise TrialFault(f"left {len(files):,} files in out/, at most {limits.out_files:,}: see out_files in [limits]")
+    if sum(file.bytes for file in files) > limits.out_gb * 2**30:
+        raise TrialFault(f"left more than {limits.out_gb:g} GiB in out/: leave less, or raise out_gb in [limits]")
+    for file in files:
+        parts = file.path.split("/")
+        if not all(parts) or {".", ".."} & set(parts) or not file.path.isprintable() or "\\" in file.path:
+            raise TrialFault(f"left {_shown(file)} in out/, which is no plain relative path")
+        if file.bytes > limits.file_gb * 2**30:
+            raise TrialFault(f"left {_shown(file)} of more than {limits.file_gb:g} GiB: see file_gb in [limits]")
+
+
+def _fetch(endpoint: RemoteEndpoint, key: str, file: RemoteFile, out: Path) -> None:
+    target = out / file.path
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        opened = target.open("x+b")
+    except OSError as fault:  # it is there already, is a file and a folder, or has too long a name
+        if fault.errno == errno.ENOSPC:
+            raise
+        raise TrialFault(f"left {_shown(file)} in out/, which cannot be written: {fault.strerror}") from fault
+    with opened:
+        endpoint.download(key, file, opened)
+        opened.seek(0)
+        if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
+            raise EndpointFault(f"{endpoint.address.shown} sends {file.path!r} with another content than it has listed")
+
+
+def _shown(file: RemoteFile) -> str:
+    return capped(repr(file.path), 100)

@@ -26,7 +26,7 @@ from tasks.remote import places
 from tasks.remote_session import RemoteSession
 from tasks.run_checks import plausible
 from tasks.sandbox import confinement, outputs
-from tasks.sandbox.advice import advice, saves_elsewhere
+from tasks.sandbox.advice import advice
 from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
@@ -221,13 +221,10 @@ class _Session:
         self.ran = clock() - began
         if self.status == "cancelled":  # what it left no longer matters
             return
-        out, limits, missing = self.place.out, self.environment.limits, None
-        reason = reason or outputs.fault(out) or outputs.excess(out, limits) or (missing := self._missing_checkpoint())
+        out, limits = self.place.out, self.environment.limits
+        reason = reason or outputs.fault(out) or outputs.excess(out, limits) or self._missing_checkpoint()
         if reason:
-            remedy = advice(self.level, self.environment, tail)
-            if missing and not remedy:
-                remedy = saves_elsewhere(self.level, self.environment.train_cmd, self.place.workspace)
-            self.error = f"{reason}\n{tail}".rstrip() + remedy
+            self.error = f"{reason}\n{tail}".rstrip() + advice(self.level, self.environment, tail)
 
     def _watch(self, program: Program) -> str | None:
         """Let it run until it ends, its budget ends or it is cancelled; why it has not finished, or None."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import shutil
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -27,19 +24,13 @@ from tasks.remote import jobs
 from tasks.sandbox import cgroup, isolation
 from tasks.system.commands import Unanswered, ask
 from tasks.system.daemon import page_of
-from tasks.system.home import REMEDY, home, install_extra
+from tasks.system.home import REMEDY, home
 from tasks.system.redact import without_passwords
 from tasks.tracking.connection import locate, without_credentials
 
 LITTLE_DISK, NO_DISK = 10 * 2**30, 2**30
 """Free bytes below which a campaign may fill the disk, and below which it will."""
-SECONDS = 10.0
-"""For all checks together; those that ask a command or a server give up earlier."""
 ASK_SECONDS = 3.0
-PACKAGES = ("torch", "gymnasium", "litellm", "transformers", "trl", "verifiers")
-"""What bundled trainers, proposers and judges import."""
-SHARED_FILES = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "ceph", "gpfs", "beegfs")
-"""Beginnings of the types of file systems that several machines share."""
 
 
 class Check(NamedTuple):
@@ -54,32 +45,24 @@ class Check(NamedTuple):
 
 def check_machine() -> dict[str, Check]:
     """Every check by its name, in the order of the report. Without a home, those that need one are left out."""
-    checks = {"isolation": isolation_level, "gpus": gpus, "machine": machine, "packages": packages}
+    checks = {"isolation": isolation_level, "gpus": gpus, "machine": machine}
     try:
         runs = home()
     except Refused as fault:
-        return at_once(checks) | {"home": Check("bad", str(fault).removesuffix(f": {REMEDY}"), REMEDY)}
+        return results(checks) | {"home": Check("bad", str(fault).removesuffix(f": {REMEDY}"), REMEDY)}
     of_home = {"home": home_folder, "disk": disk, "prefect": prefect, "mlflow": mlflow}
-    return at_once(checks | {name: partial(check, runs) for name, check in of_home.items()} | {"remote": remote})
+    return results(checks | {name: partial(check, runs) for name, check in of_home.items()} | {"remote": remote})
 
 
-def at_once(checks: Mapping[str, Callable[[], Check]], seconds: float = SECONDS) -> dict[str, Check]:
-    """The results in the given order, each check in a thread of its own: a dead driver or mount holds nothing up."""
-    results = dict.fromkeys(checks, Check("bad", f"no result within {seconds:g} s", "try again, or fix that first"))
-
-    def work(name: str, check: Callable[[], Check]) -> None:
+def results(checks: Mapping[str, Callable[[], Check]]) -> dict[str, Check]:
+    """What each check finds; one that cannot be made is bad."""
+    found = {}
+    for name, check in checks.items():
         try:
-            results[name] = check()
+            found[name] = check()
         except (OSError, ValueError, Refused, Unanswered, httpx.HTTPError) as fault:  # a bug prints its traceback
-            results[name] = Check("bad", without_passwords(str(fault)), "correct that, and try again")
-
-    threads = [threading.Thread(target=work, args=each, daemon=True) for each in checks.items()]
-    deadline = time.monotonic() + seconds
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(deadline - time.monotonic(), 0.0))
-    return dict(results)
+            found[name] = Check("bad", without_passwords(str(fault)), "correct that, and try again")
+    return found
 
 
 def isolation_level() -> Check:
@@ -133,34 +116,14 @@ def machine() -> Check:
     return Check("ok", f"{ask(['git', '--version']).strip()}; {fact}")
 
 
-def packages() -> Check:
-    """The versions of what trainers, proposers and judges import; nothing is imported."""
-    installed = {one.name.lower(): one.version for one in importlib.metadata.distributions()}
-    fact = ", ".join(f"{name} {installed[name]}" for name in PACKAGES if name in installed)
-    if missing := [name for name in PACKAGES if name not in installed]:
-        remedy = f"bundled trainers need torch and gymnasium: `{install_extra('ppo')}`"
-        return Check("note", f"not installed: {', '.join(missing)}; installed: {fact or 'none'}", remedy)
-    return Check("ok", fact)
-
-
 def home_folder(runs: Path) -> Check:
-    """Whether the home is writable, private, and on a disk of this machine."""
-    mode, kind = runs.stat().st_mode & 0o777, _file_system(runs)
+    """Whether the home is writable and private."""
+    mode = runs.stat().st_mode & 0o777
     if not os.access(runs, os.W_OK):
         return Check("bad", f"{runs} is not writable", "make it writable, or set NIGHTSHIFT_HOME to another folder")
     if mode & 0o066:  # others may pass through (x), as the user of a database below it must
         return Check("note", f"{runs} is readable by others (mode {mode:04o})", f"`chmod 700 {runs}`")
-    if kind.startswith(SHARED_FILES):
-        fact = f"{runs} is on {kind}, where locks may be missing and the databases of our servers may break"
-        return Check("note", fact, "set NIGHTSHIFT_HOME to a folder on a disk of this machine")
     return Check("ok", f"{runs} is writable and private (mode {mode:04o})")
-
-
-def _file_system(folder: Path) -> str:
-    """The type of the file system that holds a folder; empty where the system does not say."""
-    types = {Path(part.mountpoint): part.fstype for part in psutil.disk_partitions(all=True)}
-    real = folder.resolve()
-    return next((types[above] for above in (real, *real.parents) if above in types), "")
 
 
 def disk(runs: Path) -> Check:
@@ -189,15 +152,9 @@ def mlflow(runs: Path) -> Check:
     if (store := locate(None, runs)) is None:
         return Check("ok", "trials are not recorded in MLflow")
     where = without_credentials(store.uri)
-    if store.is_served:
-        answer = httpx.get(f"{where}/health", timeout=ASK_SECONDS)
-        if answer.status_code >= 500:  # below, a proxy may want a login
-            return Check("bad", f"the MLflow server at {where} answers {answer.status_code}", "see its log")
-    elif store.uri.startswith("sqlite"):
-        path = Path(store.uri.removeprefix("sqlite:///"))
-        above = next(folder for folder in (path, *path.parents) if folder.exists())
-        if not os.access(above, os.W_OK):
-            return Check("bad", f"{above} is not writable", "make it so, or change MLFLOW_TRACKING_URI")
+    if store.is_served and (status := httpx.get(f"{where}/health", timeout=ASK_SECONDS).status_code) >= 500:
+        # below, a proxy may want a login
+        return Check("bad", f"the MLflow server at {where} answers {status}", "see its log")
     return Check("ok", f"trials are recorded in {where.partition('?')[0]}")
 
 

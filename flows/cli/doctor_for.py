@@ -16,7 +16,7 @@ from pathlib import Path
 import environments
 from environments import Environment
 from environments.plugins import Refused
-from flows.cli.doctor import Check, at_once
+from flows.cli.doctor import Check, results
 from flows.cli.validation import lacking
 from tasks import evaluate, train
 from tasks.machine.slots import slots_of
@@ -27,8 +27,6 @@ from tasks.system.commands import Unanswered, ask
 from tasks.system.slot import VISIBLE
 from tasks.system.variables import variables
 
-SECONDS = 60.0
-"""For all checks together: a judge may import what takes long."""
 PRIME_RL_SECONDS = 50.0
 """For torch to be imported, or for `rl --dry-run`."""
 BIN = ".venv/bin"
@@ -145,4 +143,4 @@ OF_PRIME_RL = {"prime_rl": checkout, "cuda": cuda, "dry_run": dry_run}
 def check_environment(environment: Environment, runs: Path) -> dict[str, Check]:
     """The checks by name, in the order of the report."""
     checks = OF_ANY | (OF_PRIME_RL if environment.trainer == "prime_rl" else {})
-    return at_once({name: functools.partial(check, environment, runs) for name, check in checks.items()}, SECONDS)
+    return results({name: functools.partial(check, environment, runs) for name, check in checks.items()})

@@ -36,8 +36,8 @@ from tasks.system.daemon import Daemon, Note, running_at
 from tasks.system.home import home
 from tasks.tracking.sync import experiments_page
 
-CATALOGUE, ENTRYPOINT = Path(server_process.__file__).with_name("prefect.yaml"), "flows.campaign.campaign"
-"""The catalogue of deployments, a link in a checkout; what a catalogue of ours names."""
+CATALOGUE = Path(server_process.__file__).with_name("prefect.yaml").resolve()
+"""The catalogue of deployments, in a checkout a link."""
 CLEAR_SECONDS = 60.0
 """How long an interrupted command may take to leave the server."""
 POLL_SECONDS = "5"
@@ -56,7 +56,7 @@ def up(*, server: Server = None) -> int:
         url = server_process.stated_server(server, home())
         if url is None:
             raise Refused(f"--server = {server} is this home's own, which does not run: `nightshift up` starts it")
-        for what, which in _set_up(url).items():
+        for what, which in set_up(url, home()).items():
             print(f"{what}: {which}")
         return 0
     directory = home() / ".prefect"
@@ -64,13 +64,9 @@ def up(*, server: Server = None) -> int:
         _start_all(directory)
         interrupt.check()
     here = terminal.binaries()
-    steps = {
-        **login_steps(own_servers(home())),
-        "deploy": f"{here}prefect --no-prompt deploy --all{_catalogue()}",
-        "end": f"{here}nightshift down",
-    }
+    deploy = f"{here}prefect --no-prompt deploy --all --prefect-file {shlex.quote(str(CATALOGUE))}"
     print("\nwhat next")
-    for label, text in steps.items():
+    for label, text in {**login_steps(own_servers(home())), "deploy": deploy, "end": f"{here}nightshift down"}.items():
         print(f"  {label:<12} {text}")
     return 0
 
@@ -98,8 +94,6 @@ def down(*, now: bool = False) -> int:
     for line in jobs.sweep(lambda job: True):
         print(line)
     print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
-    if "worker" in ended:
-        print("scheduled campaigns do not start until `nightshift up` runs again")
     return 0
 
 
@@ -107,10 +101,6 @@ def _start_all(directory: Path) -> None:
     def tell(title: str, where: str) -> None:
         print(f"  {title:<8} {where}", flush=True)
 
-    theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
-    is_ours = not theirs or Daemon(directory, "mlflow").is_own(theirs)
-    # It starts beside the others: each takes ten seconds and more, mostly for imports.
-    mlflow, process = mlflow_process.launch(home()) if is_ours else (None, None)
     stated = os.environ.get("PREFECT_API_URL", "").rstrip("/")
     if stated and not server_process.daemon(directory).is_own(stated):
         url = str(server_process.stated_server(None, home()))
@@ -118,14 +108,16 @@ def _start_all(directory: Path) -> None:
     else:
         url = _server(directory).url
         tell("Prefect", _page(url))
-        _set_up(url)
+        set_up(url, home())
         for name in resume_cut_off(url, server_process.credentials(url, home())):
             print(f"  {name}: its process was gone; resumed now")
     _start_worker(directory, url)
     tell("worker", f"of the pool {POOL}")
-    if process is not None:
-        mlflow = mlflow_process.wait(home(), process)
-    tell("MLflow", experiments_page(mlflow.url) if mlflow else f"{theirs}, of MLFLOW_TRACKING_URI")
+    theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
+    if theirs and not Daemon(directory, "mlflow").is_own(theirs):
+        tell("MLflow", f"{theirs}, of MLFLOW_TRACKING_URI")
+    else:
+        tell("MLflow", experiments_page(mlflow_process.start(home()).url))
 
 
 def _clear(directory: Path, url: str, now: bool) -> None:
@@ -153,16 +145,7 @@ def _server(directory: Path) -> Note:
     with FileLock(directory / "start.lock"):
         if server.living():
             server_process.stop_unused(directory)
-        if alive := server_process.healthy(directory):
-            server.keep()
-            return alive
-        return server_process.start(directory, stays=True)
-
-
-def _set_up(url: str) -> dict[str, str]:
-    """Put what campaigns need on the server, and say what was written."""
-    with server_process.used(url, home()):
-        return set_up(url, server_process.credentials(url, home()))
+        return server_process.running(directory, stays=True)
 
 
 def _start_worker(directory: Path, url: str) -> None:
@@ -197,11 +180,3 @@ def _has_heartbeat(url: str, since: float) -> bool:
 def _page(url: str) -> str:
     """The address for a browser."""
     return url.removesuffix("/api")
-
-
-def _catalogue() -> str:
-    """The option that names the catalogue; nothing in a folder with one, such as the checkout or that of a copy."""
-    local = Path("prefect.yaml")
-    if local.is_file() and ENTRYPOINT in local.read_text(encoding="utf-8", errors="replace"):
-        return ""
-    return f" --prefect-file {shlex.quote(str(CATALOGUE.resolve()))}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from tasks.system.daemon import is_encrypted
+from tasks.system.retrying import retrying
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -17,29 +16,23 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 20.0
 PATIENCE_SECONDS = 90.0
 """How long a busy server is asked again; on SQLite it is busy while it stores events."""
-BUSY = 503
 
 
 class Api(httpx.Client):
     """A Prefect server's API, used as a `with` block; a busy or silent server is asked again for `patience` seconds."""
 
     def __init__(self, url: str, auth: tuple[str, str] | None, patience: float = PATIENCE_SECONDS) -> None:
-        super().__init__(base_url=url, auth=auth, timeout=ANSWER_SECONDS, verify=is_encrypted(url))
+        super().__init__(base_url=url, auth=auth, timeout=ANSWER_SECONDS)
         self._patience = patience
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The answer, parsed from JSON; None where it is empty. Raises httpx.HTTPError if there is none."""
-        deadline = time.monotonic() + self._patience
-        while True:
-            try:
-                answer = self.request(method, path, json=body)
-                if answer.status_code != BUSY or time.monotonic() > deadline:
-                    answer.raise_for_status()
-                    return answer.json() if answer.content else None
-            except httpx.TimeoutException:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(1.0)
+
+        def once() -> Any:
+            answer = self.request(method, path, json=body).raise_for_status()
+            return answer.json() if answer.content else None
+
+        return retrying(self._patience)(once)
 
 
 @contextmanager

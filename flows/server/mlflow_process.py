@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
-import subprocess
 import sys
 from pathlib import Path
 
-from tasks.system.daemon import HOST, Daemon, Note, address, answers, serves
+from tasks.system.daemon import HOST, Daemon, Note, address, answers
 from tasks.system.login import make_login, write_private
 from tasks.tracking.connection import SETTINGS, make_database
 
@@ -30,16 +29,12 @@ admin_password = {password}
 """
 
 
-def launch(home: Path) -> tuple[Note | None, subprocess.Popen[bytes] | None]:
-    """The running server, or the process of one that has been launched and is to be waited for.
-
-    Raises:
-        Refused: another program has the port.
-    """
+def start(home: Path) -> Note:
+    """The running server, or one that is started. Refused: another program has the port, or it does not start."""
     mlflow = Daemon(home / ".prefect", "mlflow")
     note = mlflow.living()
-    if note and note.auth and answers(note.url, PATIENCE_SECONDS):
-        return note, None
+    if note and answers(note.url, PATIENCE_SECONDS):
+        return note
     mlflow.end()
     os.environ.update({name: os.environ.get(name, value) for name, value in SETTINGS.items()})
     make_database(home / "mlflow.db")
@@ -56,16 +51,7 @@ def launch(home: Path) -> tuple[Note | None, subprocess.Popen[bytes] | None]:
     config, key = str(write_config(home)), secrets.token_hex(16)
     login = {"MLFLOW_AUTH_CONFIG_PATH": config, "MLFLOW_FLASK_SERVER_SECRET_KEY": key}
     environment = {**inherited, **SETTINGS, **QUIET, **login}
-    return None, mlflow.launch(command, environment, address(port), auth=True, stays=True)
-
-
-def wait(home: Path, process: subprocess.Popen[bytes]) -> Note:
-    """Return once the launched server answers. Refused if it does not start."""
-    mlflow = Daemon(home / ".prefect", "mlflow")
-    note = mlflow.noted()
-    assert note is not None, "it has just been launched"
-    port = int(note.url.rpartition(":")[2])
-    mlflow.wait_until(lambda: serves(note.pid, port, note.url), process)
+    note = mlflow.start(command, environment, port, address(port), stays=True)
     mlflow.remember(port)
     return note
 

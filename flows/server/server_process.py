@@ -23,12 +23,10 @@ from filelock import FileLock
 
 from environments.plugins import Refused
 from flows.server.api import Api
-from tasks.system.daemon import Daemon, Note, PortTaken, address, answers, running_at, serves
+from tasks.system.daemon import HOST, Daemon, Note, PortTaken, address, answers, running_at
 from tasks.system.login import make_login, split_login, stored_login, write_private
 
 FIRST_PORT = 4200
-HOSTS = ("127.0.0.1", "localhost")
-"""Names of this machine in the addresses of our servers' pages."""
 PATIENCE_SECONDS = 20.0
 """How long a server may be silent, as it is when busy, before it counts as stuck."""
 ROWS_SECONDS = 60.0
@@ -64,25 +62,22 @@ def settle_in(home: Path) -> None:
 def stated_server(option: str | None, home: Path) -> str | None:
     """The API named by --server or PREFECT_API_URL; None where neither is given, or our own is named and does not run.
 
-    Raises:
-        Refused: it cannot be used.
+    Raises Refused: it cannot be used.
     """
     source = "--server" if option else "PREFECT_API_URL"
     url = (option or os.environ.get("PREFECT_API_URL") or "").rstrip("/")
     own = daemon(home / ".prefect")
     if not url or (own.is_own(url) and own.living() is None):  # a shell still has what `up` said
         return None
-    problem = "no Prefect server answers there. Start it, or leave it out to use our own"
-    if answers(url, PATIENCE_SECONDS):
-        try:
-            with Api(url, credentials(url, home), patience=PATIENCE_SECONDS) as api:
-                api.ask("GET", "/admin/version")
-            return url
-        except (httpx.HTTPError, ValueError) as failure:
-            problem = f"this is no Prefect API (a Prefect server's address ends in /api): {failure}"
-            if isinstance(failure, httpx.HTTPStatusError) and failure.response.status_code == 401:
-                problem = "it asks for a login: set PREFECT_API_AUTH_STRING to its user:password"
-    raise Refused(f"{source} = {url}: {problem}")
+    if not answers(url, PATIENCE_SECONDS):
+        raise Refused(f"{source} = {url}: no Prefect server answers there. Start it, or leave it out to use our own")
+    try:
+        with Api(url, credentials(url, home), patience=PATIENCE_SECONDS) as api:
+            api.ask("GET", "/admin/version")
+    except (httpx.HTTPError, ValueError) as failure:
+        remedy = "its address ends in /api, and PREFECT_API_AUTH_STRING holds its user:password if it asks for a login"
+        raise Refused(f"{source} = {url}: {failure}: {remedy}") from failure
+    return url
 
 
 @contextlib.contextmanager
@@ -110,9 +105,7 @@ def used(url: str, home: Path) -> Iterator[None]:
 
 def auth_string(url: str, home: Path) -> str | None:
     """The `user:password` for a server: of our own from its file, else PREFECT_API_AUTH_STRING."""
-    if note := running_at(url, home, "server"):
-        return stored_login(home) if note.auth else None
-    return os.environ.get("PREFECT_API_AUTH_STRING")
+    return stored_login(home) if running_at(url, home, "server") else os.environ.get("PREFECT_API_AUTH_STRING")
 
 
 def credentials(url: str, home: Path) -> tuple[str, str] | None:
@@ -145,21 +138,19 @@ def wait_for_rows(
     Task runs arrive as events, with a delay; a server that is stopped earlier loses them. They are complete when
     none is under way and their number has not changed for a second.
     """
-    deadline, before, since = time.monotonic() + seconds, -1, time.monotonic()
+    deadline, before = time.monotonic() + seconds, -1
     of_run = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
     unfinished = {"task_runs": {"state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}}}}
     with Api(url, auth, patience=0) as api:
         while time.monotonic() < deadline:
             try:
                 count = api.ask("POST", "/task_runs/count", of_run)
-                under_way = api.ask("POST", "/task_runs/count", of_run | unfinished)
+                if count == before and not api.ask("POST", "/task_runs/count", of_run | unfinished):
+                    return True
             except (httpx.HTTPError, ValueError):  # the server is away, or something else has its port
-                count, under_way = -1, -1
-            if count != before or under_way:
-                before, since = count, time.monotonic()
-            elif time.monotonic() - since > 1.0:
-                return True
-            time.sleep(0.2)
+                count = -1
+            before = count
+            time.sleep(1.0)
     return False
 
 
@@ -174,7 +165,7 @@ def _shared(directory: Path) -> Iterator[str]:
     with (directory / "users.lock").open("a") as users:
         with FileLock(directory / "start.lock"):
             before = daemon(directory).noted()
-            note = healthy(directory) or start(directory, stays=before is not None and before.stays)
+            note = running(directory, stays=before is not None and before.stays)
             fcntl.flock(users, fcntl.LOCK_SH)
         try:
             yield note.url
@@ -200,35 +191,34 @@ def in_use(directory: Path) -> bool:
     return False
 
 
-def healthy(directory: Path) -> Note | None:
-    """Our own server, if it answers; one that runs without answering, or without a login, is ended."""
-    note = daemon(directory).living()
-    if note and not (note.auth and answers(note.url, PATIENCE_SECONDS)):
-        daemon(directory).end()
-        return None
-    return note
+def running(directory: Path, stays: bool) -> Note:
+    """Our own server: the one that answers, which stays from now on where it is to, else a new one. The caller holds
+    start.lock.
 
-
-def start(directory: Path, *, stays: bool = False) -> Note:
-    """Start our own server and wait until it answers. The caller holds start.lock.
-
-    Raises:
-        Refused: it does not start, or its port is taken and it is to stay.
+    Raises Refused: it does not start, or its port is taken and it is to stay.
     """
     server = daemon(directory)
+    note = server.living()
+    if note and answers(note.url, PATIENCE_SECONDS):
+        if stays:
+            server.keep()
+        return note
+    server.end()
+    return start(directory, stays)
+
+
+def start(directory: Path, stays: bool) -> Note:
+    """Start our own server and wait until it answers. Raises as `running`."""
+    server = daemon(directory)
     port = server.port(FIRST_PORT, stays)
-    url = address(port, "/api")
     _write_profile(directory, port)
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    process = server.launch(command, environment(directory), url, auth=True, stays=stays)
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
     try:
-        server.wait_until(lambda: serves(process.pid, port, url), process)
+        note = server.start(command, environment(directory), port, address(port, "/api"), stays=stays)
     except PortTaken:  # by whoever started at the same moment; the next call of `port` sees that
-        return start(directory, stays=stays)
+        return start(directory, stays)
     if stays:
         server.remember(port)
-    note = server.living()
-    assert note is not None, "it has just answered"
     return note
 
 
@@ -251,10 +241,10 @@ def _write_profile(directory: Path, port: int) -> None:
         **profiles.get(PROFILE, {}),
         "PREFECT_API_URL": address(port, "/api"),
         "PREFECT_API_AUTH_STRING": login,
-        "PREFECT_SERVER_API_HOST": "127.0.0.1",
+        "PREFECT_SERVER_API_HOST": HOST,
         "PREFECT_SERVER_API_PORT": str(port),
         "PREFECT_SERVER_API_AUTH_STRING": login,
-        "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ",".join(f"http://{host}:{port}" for host in HOSTS),
+        "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ",".join(f"http://{host}:{port}" for host in (HOST, "localhost")),
         "PREFECT_SERVER_UI_API_URL": address(port, "/api"),  # by default its pages ask port 4200
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         # Leases in memory are lost with the server, and their slots stay taken.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from flows.server import automations
 from flows.server.api import Api
+from flows.server.server_process import credentials, used
 from tasks.store.campaign_lock import holder, is_running
 from tasks.store.ledger import ended, readable
 
@@ -13,14 +16,15 @@ AUTORESUME = "autoresume"
 """The tag of runs that are to be resumed."""
 
 
-def set_up(url: str, auth: tuple[str, str] | None) -> dict[str, str]:
-    """Put all of it on the server that Prefect is connected to, and say what was written. It changes nothing twice."""
+def set_up(url: str, home: Path) -> dict[str, str]:
+    """Put all of it on a server, and say what was written. It changes nothing twice."""
     from blocks.endpoint import TrainingEndpoint
     from blocks.llm import LLM
 
-    blocks = (LLM, TrainingEndpoint)
-    for block in blocks:  # so that the page Blocks offers its form
-        block.register_type_and_schema()
+    blocks, auth = (LLM, TrainingEndpoint), credentials(url, home)
+    with used(url, home):
+        for block in blocks:  # so that the page Blocks offers its form
+            block.register_type_and_schema()
     return {
         "automations": ", ".join(automations.put(url, auth)) or "up to date",
         "blocks": ", ".join(str(block.get_block_type_slug()) for block in blocks),

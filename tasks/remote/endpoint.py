@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tasks.system import interrupt
-from tasks.system.redact import capped, clean
+from tasks.system.redact import one_line
 from tasks.system.retrying import PASSING, retrying
 
 if TYPE_CHECKING:
@@ -145,7 +145,8 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
 
         def ask() -> None:
             target.truncate(target.seek(0))
-            with self._client.stream("GET", self._url(f"{_path(key)}/files/{quote(file.path)}")) as got:
+            url = f"{self.address.shown}{_path(key)}/files/{quote(file.path)}"
+            with self._client.stream("GET", url) as got:
                 _check(got)
                 for chunk in got.iter_raw():
                     interrupt.check()
@@ -173,7 +174,7 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
 
         def ask() -> bytes:
             body = bytearray()
-            with self._client.stream(method, self._url(path), content=content, headers=headers) as got:
+            with self._client.stream(method, self.address.shown + path, content=content, headers=headers) as got:
                 for chunk in got.iter_raw():
                     body += chunk
                     if len(body) > most:
@@ -190,9 +191,6 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
             return form.validate_json(body)
         except ValidationError as wrong:
             raise EndpointFault(f"{self.address.shown} answers in another form: {one_line(str(wrong), 500)}") from wrong
-
-    def _url(self, path: str) -> str:
-        return self.address.shown + path
 
     def _repeat(self, ask: Callable[[], T]) -> T:
         import httpx
@@ -216,11 +214,6 @@ def _check(got: httpx.Response, body: bytes = b"", fine: Set[int] = frozenset())
         raise TrialFault(f"the endpoint refused the trial: {message}")
     login = ": see the login in its block" if code in (401, 403) else ""
     raise EndpointFault(f"{got.request.url.host} answers {message}{login}")
-
-
-def one_line(text: str, limit: int) -> str:
-    """What another machine says, safe to show."""
-    return capped(" ".join(clean(text)), limit)
 
 
 def _path(key: str) -> str:

@@ -29,7 +29,7 @@ from environments.remote import RemoteSettings
 from tasks.remote import places
 from tasks.remote.endpoint import EndpointFault, TrialFault
 from tasks.system.clock import clock
-from tasks.system.files import append_line, write_atomic
+from tasks.system.files import append_line, read_lines, write_atomic
 from tasks.system.home import home
 
 FOLDER = ".remote"
@@ -60,11 +60,6 @@ class RemoteJob(BaseModel):
     gpus: int = 0
 
     @property
-    def seconds(self) -> float:
-        """Longest time that it may take."""
-        return self.until - self.started
-
-    @property
     def place(self) -> places.RemotePlace:
         return places.load(self.trainer, self.settings)
 
@@ -74,8 +69,8 @@ class RemoteJob(BaseModel):
         ended = min(time.time(), self.until + float(self.settings["lease_seconds"]))
         if usd is None:
             usd = float(self.settings["usd_per_second"]) * max(ended - self.started, 0.0)
-        stated = self.model_dump(include={"key", "run", "trainer", "started", "gpus"})
-        return {**stated, "ended": ended, "usd": usd, "removed": removed}
+        facts = self.model_dump(include={"key", "run", "trainer", "started", "gpus"})
+        return {**facts, "ended": ended, "usd": usd, "removed": removed}
 
 
 @dataclass
@@ -87,9 +82,6 @@ class OpenJob(AbstractContextManager["OpenJob"]):
     lock: FileLock
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         self.lock.release()
 
     def end(self, patience: float = PATIENCE_SECONDS, usd: float | None = None) -> str | None:
@@ -123,11 +115,9 @@ class Paid(NamedTuple):
 def paid(path: Path) -> Paid:
     """What a run's jobs have cost so far, by its file of costs."""
     jobs: dict[str, dict[str, Any]] = {}
-    for line in path.read_text().split("\n") if path.is_file() else ():
-        with suppress(ValueError):  # a line that a full disk cut short
-            cost = json.loads(line)
-            if not jobs.get(cost["key"], {}).get("removed"):  # a kill may have had a teardown repeated
-                jobs[cost["key"]] = cost
+    for cost in read_lines(path):
+        if not jobs.get(cost["key"], {}).get("removed"):  # a kill may have had a teardown repeated
+            jobs[cost["key"]] = cost
     return Paid(
         round(math.fsum(job["usd"] for job in jobs.values()), 6),
         math.fsum(job["ended"] - job["started"] for job in jobs.values()),
@@ -145,15 +135,15 @@ def begin(
         costs: File to which its cost is added.
     """
     stated = settings.model_dump(mode="json")  # as it is read again
-    adopted: OpenJob | None = None
+    mine = None
     for left in _left(lambda job: job.run == run):
-        if adopt and adopted is None and left.job.settings == stated:
-            adopted = left
+        if adopt and mine is None and left.job.settings == stated:
+            mine = left
             continue
         with left:
             left.end()
-    if adopted:
-        return adopted
+    if mine:
+        return mine
     key, now = f"{re.sub(r'[^A-Za-z0-9._-]+', '.', run)[:150]}.{secrets.token_hex(4)}", time.time()
     job = RemoteJob(
         key=key, run=run, trainer=trainer, settings=stated, started=now, until=now + seconds,
@@ -201,29 +191,25 @@ def is_of(campaign_id: str) -> Callable[[RemoteJob], bool]:
 
 
 def _left(wanted: Callable[[RemoteJob], bool]) -> Iterator[OpenJob]:
-    """The wanted jobs that no live process follows, each locked; who takes one closes it."""
+    """The wanted jobs that no live process follows, each locked; who takes one releases it."""
     for path in sorted((home() / FOLDER).glob("*.json")):
         lock = _lock(path)
         with suppress(Timeout):
             lock.acquire(timeout=0)
-            job = _read(path)
-            if job and wanted(job):
+            try:
+                job = RemoteJob.model_validate_json(path.read_bytes())
+            except FileNotFoundError:  # it was removed meanwhile, and the lock came back
+                lock.release()
+                Path(lock.lock_file).unlink(missing_ok=True)
+                continue
+            except ValidationError as wrong:
+                log.warning("%s is no job of this version (%s): see what runs there, and remove the file", path, wrong)
+                lock.release()
+                continue
+            if wanted(job):
                 yield OpenJob(job, path, lock)
             else:
                 lock.release()
-                if not path.exists():  # it was removed meanwhile, and the lock came back
-                    Path(lock.lock_file).unlink(missing_ok=True)
-
-
-def _read(path: Path) -> RemoteJob | None:
-    """The job in a file; None where it was removed meanwhile, or is no job."""
-    try:
-        return RemoteJob.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError as wrong:
-        log.warning("%s is no job of this version (%s): see what runs there, and remove the file", path, wrong)
-        return None
 
 
 def _lock(path: Path) -> FileLock:

@@ -1,7 +1,7 @@
 """Advice on a program's failure: the line to change, as far as its last words tell what was missing.
 
-Its words are only read. They may be forged, so nothing is looked up for them but files of the environment's own folder
-that the judge does not use.
+Its words may be forged, so nothing is looked up for them but files of the environment's own folder that the judge does
+not use.
 """
 
 from __future__ import annotations
@@ -18,30 +18,36 @@ from tasks.sandbox.interpreter import interpreter_of
 MISSING = re.compile(r"No module named '([A-Za-z_]\w{0,99})'")
 DENIED = re.compile(r"(?:No such file or directory|Permission denied|Read-only file system)\W+'([^'\n]+)'")
 """The operating system's words, with the path that Python puts behind them."""
-PROCESSES = re.compile("Resource temporarily unavailable|can't start new thread|pthread_create")
 MEMORY = re.compile("MemoryError|[Cc]an(?:not|'t) allocate memory|bad_alloc")
 NO_NETWORK = re.compile(
     "name resolution|Network is unreachable|No route to host|Connection refused"
     "|connect to 'https://huggingface|host='huggingface|LocalEntryNotFound"
 )
-NO_SHARING = re.compile("SemLock|/dev/shm")
-SHUT = re.compile("Permission denied|PermissionError|Read-only file system|Operation not permitted")
 
 
 def advice(level: Level, environment: Environment, words: str) -> str:
     """What to change, in parentheses on a line of its own; empty when `words`, printed last, do not tell."""
-    hint = _left_out(environment, words) or _limit(environment, words)
-    if not hint and level != "none":
-        hint = _network(level, environment, words) or _closed(level, words)
+    modules, paths = MISSING.findall(words)[-1:], DENIED.findall(words)[-1:]
+    hint = ""
+    if modules:
+        hint = missing_module(environment, modules[0])
+    elif paths and not paths[0].startswith("/") and _is_left_out(environment, paths[0]):
+        hint = _beside(paths[0])
+    elif MEMORY.search(words):
+        most = usage.allowed(environment.limits) / usage.GIB
+        hint = f"it may use {most:.3g} GiB of memory: use less, or raise limits.memory_gb"
+    elif level != "none" and not environment.network and NO_NETWORK.search(words):
+        hint = (
+            f"sandbox {level}: programs have no network, and a home of their own: list data in `readable`, of Hugging "
+            "Face the `hub` folder of your cache, beginning the command with `env HF_HUB_CACHE=.../hub "
+            "HF_HUB_OFFLINE=1`; or set network = true"
+        )
+    elif level != "none" and paths and paths[0].startswith("/"):
+        hint = (
+            f"sandbox {level}: it reads its workspace and what `readable` lists, and writes {{out}} and TMPDIR; files "
+            "elsewhere, in /tmp too, are not there, not open to it, or gone after it"
+        )
     return f"\n({hint})" if hint else ""
-
-
-def saves_elsewhere(level: Level, command: str, folder: Path) -> str:
-    """The same for a program that left nothing: whether its command, or Python in `folder`, names files in /tmp."""
-    if level == "none":
-        return ""
-    texts = [path.read_text(errors="replace") for path in sorted(folder.glob("*.py")) if path.is_file()]
-    return f"\n({_files(level)})" if any("/tmp/" in text for text in (command, *texts)) else ""
 
 
 def missing_module(environment: Environment, module: str) -> str:
@@ -53,15 +59,6 @@ def missing_module(environment: Environment, module: str) -> str:
     remedy = f": {environment.requires[module]}" if module in environment.requires else ""
     python = interpreter_of(environment.python).executable
     return f"{module} is not installed in {python}, which is `python` to programs{remedy}"
-
-
-def _left_out(environment: Environment, words: str) -> str:
-    for module in MISSING.findall(words)[-1:]:
-        return missing_module(environment, module)
-    for name in DENIED.findall(words)[-1:]:
-        if not name.startswith("/") and _is_left_out(environment, name):
-            return _beside(name)
-    return ""
 
 
 def _beside(name: str) -> str:
@@ -78,37 +75,3 @@ def _is_left_out(environment: Environment, name: str) -> bool:
     listed = [(folder / given).resolve() for given in (*environment.program, *environment.readable)]
     of_judge = [(folder / word).resolve() for word in environment.judge.command().split()]
     return not any(map(path.is_relative_to, listed)) and not any(one.is_relative_to(path) for one in of_judge)
-
-
-def _limit(environment: Environment, words: str) -> str:
-    limits = environment.limits
-    if PROCESSES.search(words):
-        return f"it may have {limits.processes} processes and threads at a time: start fewer, or raise limits.processes"
-    if MEMORY.search(words):
-        most = usage.allowed(limits) / usage.GIB
-        return f"it may use {most:.3g} GiB of memory: use less, or raise limits.memory_gb"
-    return ""
-
-
-def _network(level: Level, environment: Environment, words: str) -> str:
-    if not NO_NETWORK.search(words) or environment.network:
-        return ""
-    return (
-        f"sandbox {level}: programs have no network, and a home of their own: list data in `readable`, of Hugging Face "
-        "the `hub` folder of your cache, beginning the command with `env HF_HUB_CACHE=.../hub HF_HUB_OFFLINE=1`; or "
-        "set network = true"
-    )
-
-
-def _closed(level: Level, words: str) -> str:
-    shut, paths = SHUT.search(words), DENIED.findall(words)[-1:]
-    if (level == "landlock" and NO_SHARING.search(words)) or (shut and "socket" in words and not paths):
-        return f"sandbox {level}: shared memory, locks of multiprocessing and sockets need bubblewrap without a network"
-    return _files(level) if shut or any(path.startswith("/") for path in paths) else ""
-
-
-def _files(level: Level) -> str:
-    return (
-        f"sandbox {level}: it reads its workspace and what `readable` lists, and writes {{out}} and TMPDIR; files "
-        "elsewhere, in /tmp too, are not there, not open to it, or gone after it"
-    )

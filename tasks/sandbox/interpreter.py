@@ -64,8 +64,7 @@ OWN = Interpreter(
 def interpreter_of(python: str) -> Interpreter:
     """The interpreter that `python` of environment.toml names: a virtual environment, a prefix or an executable.
 
-    Raises:
-        Refused: there is none.
+    Raises Refused: there is none.
     """
     if not python:
         return OWN

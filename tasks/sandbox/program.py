@@ -13,36 +13,39 @@ outlive its trial or its engine, and cannot fill the disk.
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import selectors
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
+from typing import IO, Any
 
 import psutil
 
 from environments.judges import Misbehaved
 from environments.limits import Limits
 from tasks.machine.gpus import memory_in_use
-from tasks.sandbox import cgroup, confinement, outputs, usage
+from tasks.sandbox import cgroup, confinement, outputs, supervisor, usage
 from tasks.sandbox.capped_log import SAID, CappedLog
-from tasks.sandbox.child_environment import NotAProgram, child_environment, find_program
+from tasks.sandbox.child_environment import NotAProgram, child_environment, find_program, passed_on
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.outputs import DISK_RESERVE
-from tasks.sandbox.supervised import SUPERVISOR_SECONDS, Supervised
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
-from tasks.system.orphans import end
+from tasks.system.orphans import ENGINE, SUPERVISOR, end, this_engine
 from tasks.system.slot import NOWHERE, Slot
 from tasks.trial import ResourceSample
 
 LOOK_SECONDS = 0.5
 """Between two checks of its resources: one costs a few milliseconds of a core that may be training."""
-
+SUPERVISOR_SECONDS = 20.0
+"""How long a supervisor may take to start or end everything; only processes that hang in the kernel need longer."""
 MOST_SAMPLES = 60
 GIB, MIB = 2**30, 2**20
 MEMORY_RESERVE = 256 * MIB
@@ -82,6 +85,9 @@ class Program:
         slot: Slot = NOWHERE,
     ) -> None:
         self.marker, self.slot, self.limits = marker, slot, limits
+        self._told: dict[str, Any] = {}
+        """All that its supervisor has reported."""
+        self._rest = b""
         self._samples: list[ResourceSample] = []
         self.started = self._looked = clock()
         self._scratch = log.with_name(log.name + ".tmp")
@@ -123,20 +129,18 @@ class Program:
         plan["cores"] = self.slot.cores
         self._selector = selectors.DefaultSelector()
         self._cleanup.callback(self._selector.close)
-        keeper = self._keeper = Supervised(plan, marker=self.marker, cwd=cwd, pipes=pipes)
-        self._cleanup.callback(keeper.close)
-        self._cleanup.callback(self._end_supervisor)
-        keeper.hear()
-        told = keeper.told
+        self._launch(plan, cwd, pipes)
+        self._hear()
+        told = self._told
         if "started" in told:
-            os.set_blocking(keeper.noise.fileno(), False)
-            self._selector.register(keeper.noise, selectors.EVENT_READ)
-            self._selector.register(keeper.report, selectors.EVENT_READ)
+            os.set_blocking(self._noise.fileno(), False)
+            self._selector.register(self._noise, selectors.EVENT_READ)
+            self._selector.register(self._report, selectors.EVENT_READ)
             return
         if not told:  # it hangs or has died: a program that it may have started must not run on unsupervised
             self.process.kill()
             self._end()
-        for pipe in keeper.pipes:
+        for pipe in self._pipes:
             self._log.write(b"" if pipe is self.process.stdin else pipe.read())
         silent = f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {self._log.tail(3)}"
         why = told.get("why") or silent
@@ -144,27 +148,59 @@ class Program:
             raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
         raise CannotStart(f"cannot start {plan['argv'][0]!r}: {why}")
 
+    def _launch(self, plan: Mapping[str, Any], cwd: Path, pipes: bool) -> None:
+        """Start the supervisor's process. It is ended, and then its pipes and its report are closed."""
+        self._report, say = os.pipe()
+        self._cleanup.callback(os.close, self._report)
+        told = json.dumps({**plan, "engine": os.getpid(), "report": say})
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-B", supervisor.__file__, told],
+                cwd=cwd,
+                env={SUPERVISOR: self.marker, ENGINE: this_engine(), **passed_on()},
+                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
+                bufsize=0,
+                start_new_session=True,
+                pass_fds=(say,),
+            )
+        finally:
+            os.close(say)
+        for pipe in self._pipes:
+            self._cleanup.callback(pipe.close)
+        self._cleanup.callback(self._end_supervisor)
+
+    def _hear(self) -> bool:
+        """Take in what the supervisor reports next; False when it has ended, or is silent for SUPERVISOR_SECONDS."""
+        ready, _, _ = select.select([self._report], [], [], SUPERVISOR_SECONDS)
+        chunk = os.read(self._report, 2**16) if ready else b""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            self._told |= json.loads(line)  # only the supervisor holds the other end
+        return bool(chunk)
+
     @property
-    def process(self) -> subprocess.Popen[bytes]:
-        """Its supervisor's, with the pipes of the program."""
-        return self._keeper.process
+    def _pipes(self) -> list[IO[bytes]]:
+        """Those to and from the program."""
+        return [pipe for pipe in (self.process.stdin, self.process.stdout, self.process.stderr) if pipe is not None]
+
+    @property
+    def _noise(self) -> IO[bytes]:
+        """The program's standard error, with its standard output unless that is a pipe of its own."""
+        return self._pipes[-1]
 
     @property
     def _status(self) -> int | None:
         """Its exit status, once its supervisor has told it."""
-        status: int | None = self._keeper.told.get("status")
+        status: int | None = self._told.get("status")
         # Like a shell, bubblewrap reports a signal as 128 + its number.
         return 128 - status if status and self._wrapped and 128 < status <= 128 + 64 else status
-
-    @property
-    def _left(self) -> list[str] | None:
-        """The processes that went on after its end, once its supervisor has told them."""
-        return self._keeper.told.get("left")
 
     def __enter__(self) -> Program:
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     def poll(self, seconds: float) -> int | None:
@@ -196,16 +232,15 @@ class Program:
                 return True
         return False
 
-    def left_over(self) -> list[str]:
-        """Command lines of the processes that still ran a second after the program's end; they were killed."""
+    def left_over(self) -> None:
+        """Wait for the processes that go on after the program's end: they have a second, and are killed."""
         deadline = clock() + SUPERVISOR_SECONDS
-        while self._left is None and self.process.poll() is None and clock() < deadline:
+        while "over" not in self._told and self.process.poll() is None and clock() < deadline:
             interrupt.check()
             self._take_in(0.05)
         self._take_in(0)
-        if self._left is None:
+        if "over" not in self._told:
             self._lost()
-        return self._left or []
 
     def kill(self) -> None:
         """End all of its processes, and remove what is its own. Safe to call again."""
@@ -222,7 +257,7 @@ class Program:
             self.process.kill()
             self.process.wait()
         self._take_in(0, limited=False)
-        if self._left is None:
+        if "over" not in self._told:
             self._end()
 
     def note(self, chunk: bytes, limited: bool = True) -> None:
@@ -314,11 +349,11 @@ class Program:
         deadline = clock() + seconds
         while self._selector.get_map() and (ready := self._selector.select(max(deadline - clock(), 0))):
             for key, _ in ready:
-                if key.fileobj != self._keeper.report:
-                    if chunk := self._keeper.noise.read(2**20):
+                if key.fileobj != self._report:
+                    if chunk := self._noise.read(2**20):
                         self.note(chunk, limited)
                         continue
-                elif self._keeper.hear():
+                elif self._hear():
                     continue
                 self._selector.unregister(key.fileobj)
             if clock() >= deadline or (seconds and self._status is not None):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from environments import safe_open
-from tasks.system.redact import capped, clean
+from tasks.system.redact import one_line
 from tasks.trial import TWENTIETHS, Curve
 
 MOST_STEPS = 2**53
@@ -79,12 +79,11 @@ class Progress:
 
     def _take(self, report: dict[str, object]) -> None:
         if isinstance(why := report.get("failed"), str):
-            reason = _sentence(why) or "failed, and gave no reason"
-            claims = (report.get(name) is True for name in ("retry", "unsure"))
-            self.failure = Failure(reason, *claims)
+            reason = one_line(why, REASON_CHARACTERS) or "failed, and gave no reason"
+            self.failure = Failure(reason, report.get("retry") is True, report.get("unsure") is True)
             return
         if isinstance(note := report.get("note"), str):
-            self.note = _sentence(note)
+            self.note = one_line(note, REASON_CHARACTERS)
             return
         self.ready = True  # a program that reports is ready, whether it said so or not
         step = report.get("step")
@@ -93,11 +92,6 @@ class Progress:
         self.reported = value_of(report, self._metric, self.reported)
         if self._budget_steps and self.steps is not None:
             self.passed(self.steps * TWENTIETHS // self._budget_steps)
-
-
-def _sentence(text: str) -> str:
-    """A program's words in one line, of bounded length."""
-    return capped(" ".join(" ".join(clean(text)).split()), REASON_CHARACTERS)
 
 
 def parse_report(line: bytes) -> dict[str, object] | None:

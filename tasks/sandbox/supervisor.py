@@ -11,7 +11,7 @@ engine dies, it ends them first.
 
 On the descriptor `report` it writes JSON lines: `{"started": pid}`, or if the program could not be started
 `{"confining" or "executing": true, "why": text}`; `{"status": n}`, counted as in subprocess, when the program has
-ended; `{"left": [command lines]}` when no process is left.
+ended; `{"over": true}` when no process is left.
 
 It is run as a file and imports nothing but the standard library. Landlock's constants are those of linux/landlock.h;
 see landlock(7), prctl(2), capabilities(7).
@@ -71,15 +71,14 @@ def main(plan: dict[str, Any]) -> None:
     silence = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):  # the pipes are the program's alone: the engine sees its end by theirs
         os.dup2(silence, descriptor)
-    left: list[str] = []
     with os.fdopen(plan["report"], "w", buffering=1) as tell:
         try:
             _say(tell, started=program)
             if _watch(program, plan["inner"], tell):
-                left = _farewell()
+                _wait_for_rest()
         finally:  # whatever happened, even if the engine no longer listens
             _kill_all()
-        _say(tell, left=left)
+        _say(tell, over=True)
     os._exit(0)  # quicker than a normal exit, and there is nothing to clean up
 
 
@@ -167,18 +166,16 @@ def _watch(program: int, inner: int, tell: IO[str]) -> bool:
     return False
 
 
-def _farewell() -> list[str]:
-    """Give the remaining processes a moment to end by themselves; the command lines of those that did not."""
+def _wait_for_rest() -> None:
+    """Give the remaining processes a moment to end by themselves."""
     deadline = time.monotonic() + PATIENCE
     while (left := deadline - time.monotonic()) > 0:
         list(_reaped())
         if not _has_children():
-            return []
+            return
         told = signal.sigtimedwait(_SIGNALS, left)
         if told and told.si_signo == signal.SIGTERM:
-            break
-    list(_reaped())
-    return [_name(pid) for pid, _ in _descendants()]
+            return
 
 
 def _kill_all() -> None:
@@ -228,11 +225,6 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-def _name(pid: int) -> str:
-    words = _read(f"/proc/{pid}/cmdline")[:200].replace(b"\0", b" ").strip()
-    return words.decode(errors="replace")[:80] or f"process {pid}"
 
 
 def _read(path: str) -> bytes:

@@ -26,6 +26,7 @@ from environments.plugins import Refused
 from tasks.system import interrupt
 from tasks.system.commands import identity
 from tasks.system.files import write_atomic
+from tasks.system.orphans import is_live
 
 HOST = "127.0.0.1"
 POLL_SECONDS = 0.2
@@ -49,19 +50,15 @@ class Note:
     """Address of a server; of a worker, that of its server."""
     pid: int
     """Of its keeper."""
-    started: float
-    """Unix time, in seconds; for display."""
     identity: str = ""
     """Tells its process from every other that ever had its pid."""
-    auth: bool = False
-    """Whether it asks for a login."""
     stays: bool = False
     """Whether it runs on when its last user has left: `nightshift up` started it."""
 
     @property
     def is_alive(self) -> bool:
         with contextlib.suppress(psutil.NoSuchProcess, OSError):
-            return identity(self.pid) == self.identity and _runs(psutil.Process(self.pid))
+            return identity(self.pid) == self.identity and is_live(psutil.Process(self.pid))
         return False
 
 
@@ -81,12 +78,11 @@ class Daemon:
 
     def noted(self) -> Note | None:
         """The record, whether its process runs or not."""
-        with contextlib.suppress(TypeError):  # of another version
-            return Note(**stored) if (stored := _read(self._note)) else None
-        return None
+        stored = _read(self._note)  # an earlier version noted more
+        return Note(**{name: stored[name] for name in Note.__annotations__ if name in stored}) if stored else None
 
     def launch(
-        self, command: list[str], environment: Mapping[str, str], url: str, *, auth: bool = False, stays: bool = False
+        self, command: list[str], environment: Mapping[str, str], url: str, *, stays: bool = False
     ) -> subprocess.Popen[bytes]:
         """Start it in a new session with a new log, and record it at once; the log before that becomes NAME.log.1."""
         if self.log.exists():
@@ -96,7 +92,7 @@ class Daemon:
                 [sys.executable, "-P", "-m", "tasks.system.keeper", *command], cwd=self.log.parent.parent,
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environment), start_new_session=True,
             )  # fmt: skip
-        self.write(Note(url, process.pid, time.time(), identity(process.pid), auth, stays))
+        self.write(Note(url, process.pid, identity(process.pid), stays))
         return process
 
     def wait_until(self, is_up: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
@@ -117,6 +113,16 @@ class Daemon:
             raise
         process.send_signal(signal.SIGUSR1)  # from now on its keeper starts it again
         process.returncode = 0  # it is ended by its pid; this object need not wait for it
+
+    def start(
+        self, command: list[str], environment: Mapping[str, str], port: int, url: str, *, stays: bool = False
+    ) -> Note:
+        """Start a server, and wait until it listens on its port and is healthy. Raises as `wait_until`."""
+        process = self.launch(command, environment, url, stays=stays)
+        self.wait_until(lambda: serves(process.pid, port, url), process)
+        note = self.living()
+        assert note is not None, "it has just answered"
+        return note
 
     def _refused(self, status: int | None) -> Refused:
         if status is None:
@@ -144,9 +150,9 @@ class Daemon:
                 family += family[0].children(recursive=True)
                 family[0].terminate()
             deadline = time.monotonic() + END_SECONDS
-            while any(map(_runs, family)) and time.monotonic() < deadline:
+            while any(map(is_live, family)) and time.monotonic() < deadline:
                 time.sleep(0.05)
-            for process in filter(_runs, family):
+            for process in filter(is_live, family):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
         self._note.unlink(missing_ok=True)
@@ -183,13 +189,6 @@ def _read(file: Path) -> dict[str, Any]:
     return {}
 
 
-def _runs(process: psutil.Process) -> bool:
-    """Whether a process has not ended; a zombie has."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
 def page_of(home: Path, name: str) -> str | None:
     """Address of one of a home's programs, if it runs."""
     note = Daemon(home / ".prefect", name).living()
@@ -206,17 +205,12 @@ def address(port: int, path: str = "") -> str:
     return f"http://{HOST}:{port}{path}"
 
 
-def is_encrypted(url: str) -> bool:
-    """Whether there are certificates to verify."""
-    return not url.startswith("http://")
-
-
 def answers(url: str, seconds: float = 5.0) -> bool:
     """Whether a server's health check succeeds within `seconds`."""
     import httpx
 
     try:
-        return httpx.get(f"{url}/health", timeout=seconds, verify=is_encrypted(url)).status_code == 200
+        return httpx.get(f"{url}/health", timeout=seconds).status_code == 200
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError):
         return False
 

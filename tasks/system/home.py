@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 from pathlib import Path
 
 CODE = Path(__file__).parents[2]
 """A checkout, or the `site-packages` that a wheel is installed in."""
 PACKAGES = ("flows", "tasks", "environments", "blocks")
 REMEDY = "set NIGHTSHIFT_HOME to a writable folder"
-PROJECT = 'name = "nightshift-rl"'
-"""A line of our pyproject.toml. Other distributions leave theirs in `site-packages`."""
 
 
 def home_path() -> Path:
@@ -37,11 +34,9 @@ def home() -> Path:
     return path
 
 
-@cache
 def is_checkout() -> bool:
     """Whether the packages lie in a checkout, else they are installed."""
-    project = CODE / "pyproject.toml"
-    return project.is_file() and PROJECT in project.read_text(encoding="utf-8", errors="replace").splitlines()
+    return (CODE / "prefect.yaml").is_file()
 
 
 def install_extra(name: str) -> str:

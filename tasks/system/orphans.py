@@ -67,7 +67,7 @@ def end_left_by(engine: str) -> list[psutil.Process]:
     """
     deadline = clock() + SUPERVISOR_SECONDS
     left: dict[psutil.Process, bool] = {}
-    while (left := {each: left[each] for each in left if _is_live(each)} | _left_by(engine)) and clock() < deadline:
+    while (left := {each: left[each] for each in left if is_live(each)} | _left_by(engine)) and clock() < deadline:
         for process, is_supervisor in left.items():
             with contextlib.suppress(psutil.Error):  # it has just ended
                 process.send_signal(signal.SIGTERM if is_supervisor else signal.SIGKILL)
@@ -86,11 +86,11 @@ def _live() -> Iterator[tuple[psutil.Process, dict[str, str]]]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # ended meanwhile, or another user's
             variables = process.environ()
-            if _is_live(process):
+            if is_live(process):
                 yield process, variables
 
 
-def _is_live(process: psutil.Process) -> bool:
+def is_live(process: psutil.Process) -> bool:
     """Whether a process has not ended yet; one that nobody has collected has."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -148,6 +148,11 @@ def quote(text: str, limit: int, lines: int) -> str:
     return "\n".join([fence, *note, *(f"| {line}" for line in kept), fence])
 
 
+def one_line(text: str, limit: int) -> str:
+    """What a program or another machine says in one line of bounded length, safe to show."""
+    return capped(" ".join(" ".join(clean(text)).split()), limit)
+
+
 def capped(line: str, limit: int) -> str:
     """The line's first `limit` characters, and how many more there were."""
     return line if len(line) <= limit else f"{line[:limit]} [{len(line) - limit} more characters]"

@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
 from pathlib import Path
-from typing import Any
 
 import pynvml
 import pytest
 
 from flows.cli import doctor as checks
 from flows.cli.app import app
-from flows.cli.doctor import Check, at_once
-from tasks.sandbox.isolation import Finding
+from flows.cli.doctor import Check, results
 from tests.support.nvml import nvml
 from tests.support.toy import nightshift
 
-NAMES = ["isolation", "gpus", "machine", "packages", "home", "disk", "prefect", "mlflow", "remote"]
+NAMES = ["isolation", "gpus", "machine", "home", "disk", "prefect", "mlflow", "remote"]
 SECRET = "hunter2x"
 
 
@@ -70,44 +67,16 @@ def test_a_home_that_cannot_be_made_is_bad(
     assert home["state"] == "bad" and "Not a directory" in home["fact"] and "NIGHTSHIFT_HOME" in home["remedy"]
 
 
-def test_a_check_that_hangs_or_fails_is_bad_and_the_others_are_told() -> None:
-    forever = threading.Event()
-
-    def hang() -> Check:
-        forever.wait()
-        return Check("ok", "")
-
+def test_a_check_that_fails_is_bad_and_the_others_are_told() -> None:
     def fail() -> Check:
         raise PermissionError(13, "Permission denied", "/somewhere")
 
-    found = at_once({"hangs": hang, "fails": fail, "fine": lambda: Check("ok", "well")}, seconds=0.3)
-    forever.set()
-    assert list(found) == ["hangs", "fails", "fine"] and found["fine"] == Check("ok", "well")
-    assert found["hangs"].state == "bad" and "0.3 s" in found["hangs"].fact
+    found = results({"fails": fail, "fine": lambda: Check("ok", "well")})
+    assert list(found) == ["fails", "fine"] and found["fine"] == Check("ok", "well")
     assert found["fails"].state == "bad" and "/somewhere" in found["fails"].fact and found["fails"].remedy
 
 
 # The machine
-
-
-@pytest.mark.parametrize(
-    ("works", "state", "words"),
-    [
-        ((True, True), "ok", ["isolation bwrap"]),
-        ((False, True), "note", ["isolation landlock", "no bwrap here"]),
-        ((False, False), "bad", ["code edits are refused", "no bwrap here", "no landlock here"]),
-    ],
-)
-def test_the_level_of_isolation_is_told_with_why_it_is_no_better(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, works: tuple[bool, bool], state: str, words: list[str]
-) -> None:
-    names: tuple[Any, ...] = ("bwrap", "landlock", "none")
-    found = [Finding(n, w, "" if w else f"no {n} here") for n, w in zip(names, (*works, True), strict=True)]
-    monkeypatch.setattr("tasks.sandbox.isolation.findings", lambda: found)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    check = checks.isolation_level()
-    assert check.state == state and all(word in check.fact for word in words)
-    assert ("apt install bubblewrap" in check.remedy) == (state != "ok")
 
 
 def test_gpus_in_use_are_named_a_driver_that_fails_is_bad_and_no_driver_is_a_note(
@@ -121,13 +90,7 @@ def test_gpus_in_use_are_named_a_driver_that_fails_is_bad_and_no_driver_is_a_not
     assert checks.gpus().state == "note"
 
 
-def test_a_machine_without_git_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checks.machine().state == "ok" and "git version " in checks.machine().fact
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert checks.machine().state == "bad" and "apt install git" in checks.machine().remedy
-
-
-def test_a_home_that_others_can_enter_or_share_is_a_note_and_one_that_cannot_be_written_is_bad(
+def test_a_home_that_others_can_enter_is_a_note_and_one_that_cannot_be_written_is_bad(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tmp_path.chmod(0o755)
@@ -135,8 +98,6 @@ def test_a_home_that_others_can_enter_or_share_is_a_note_and_one_that_cannot_be_
     assert check.state == "note" and f"chmod 700 {tmp_path}" in check.remedy
     tmp_path.chmod(0o700)
     assert checks.home_folder(tmp_path).state == "ok"
-    monkeypatch.setattr(checks, "_file_system", lambda _: "nfs4")
-    assert checks.home_folder(tmp_path).state == "note"
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
     assert checks.home_folder(tmp_path).state == "bad"
 
@@ -147,16 +108,12 @@ def test_a_stated_prefect_server_is_asked(home: Path, server: str, monkeypatch: 
     assert check.state == "ok" and check.fact.startswith(f"{server} answers, ")
 
 
-@pytest.mark.parametrize(
-    "uri", ["http://me:{secret}@{closed}", "sqlite:////proc/nowhere/a.db", "ftp://me:{secret}@host/x"]
-)
+@pytest.mark.parametrize("uri", ["http://me:{secret}@{closed}", "ftp://me:{secret}@host/x"])
 def test_where_nothing_can_be_recorded_is_bad_and_shows_no_password(
     uri: str, closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert f"sqlite:///{tmp_path}/mlflow.db" in checks.mlflow(tmp_path).fact
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(secret=SECRET, closed=closed))
-    access = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != Path("/proc") and access(path, mode))  # root may
-    check = at_once({"mlflow": lambda: checks.mlflow(tmp_path)})["mlflow"]
+    check = results({"mlflow": lambda: checks.mlflow(tmp_path)})["mlflow"]
     assert check.state == "bad" and check.remedy
     assert SECRET not in check.fact + check.remedy

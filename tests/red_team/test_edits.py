@@ -73,11 +73,6 @@ EDITS = [
         "the edit ",
     ),
     (
-        "the program's mode",
-        diff("fit.py", FIT, DOUBLE).replace("\n---", "\nold mode 100644\nnew mode 100755\n---", 1),
-        "the edit has 'mode change 100644 => 100755 fit.py'",
-    ),
-    (
         "the program's name",
         "diff --git a/fit.py b/judge.py\nsimilarity index 100%\nrename from fit.py\nrename to judge.py\n",
         "the edit touches 'judge.py'",
@@ -94,7 +89,6 @@ EDITS = [
         rewritten("x = improve(config", f"y = f'{'{x}' * 80_000}'\nx = improve(config"),
         "the edited program takes more than 3 s of processor time to be read",
     ),
-    ("nothing", "only words\n", "the edit "),
 ]  # fmt: skip
 
 

@@ -58,10 +58,10 @@ def stolen(pid):
 def forged():
     for number in range(3, 256):
         if number == _notes: continue
-        try: os.write(number, b'{"status": 0}\\n{"left": []}\\n')
+        try: os.write(number, b'{"status": 0}\\n{"over": true}\\n')
         except OSError: pass
     for name in os.listdir(f"/proc/{KEEPER}/fd"):
-        with open(f"/proc/{KEEPER}/fd/{name}", "wb") as pipe: pipe.write(b'{"status": 0}\\n{"left": []}\\n')
+        with open(f"/proc/{KEEPER}/fd/{name}", "wb") as pipe: pipe.write(b'{"status": 0}\\n{"over": true}\\n')
 
 def line(name):
     return next(l.split(None, 1)[1].strip() for l in open("/proc/self/status") if l.startswith(name + ":"))

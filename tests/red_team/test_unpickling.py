@@ -6,13 +6,8 @@ Programs do load models: their trainers, and the programs that judge text, which
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
-
-from tests.support.toy import FIT, GREEDY, nightshift, quadratic, status
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SANDBOXED = ("tasks/trainers/", "tasks/importing/programs/", "environments/judges/_generate.py")
@@ -53,38 +48,3 @@ def test_red_team_no_source_outside_the_sandbox_can_unpickle() -> None:
                     found.append(f"{name} imports {names} of {library}")
         found += [f"{name}: {owner}.load" for owner in loads(tree) if owner.partition(".")[0] in LIBRARIES]
     assert found == []
-
-
-BOMBS = """
-import numpy, zipfile
-bomb = b"cos\\nmkdir\\n(V" + CANARY.encode() + b"\\ntR."
-for name in ("model.pkl", "model.pt", "model.pth", "model.joblib", "model.safetensors", "data.bin"):
-    (args.out / name).write_bytes(bomb)
-for name in ("zip.pt", "zip.ckpt", "zip.keras"):
-    with zipfile.ZipFile(args.out / name, "w") as archive:
-        for member in ("archive/data.pkl", "data.pkl"): archive.writestr(member, bomb)
-with (args.out / "model.npy").open("wb") as file:
-    numpy.lib.format.write_array_header_1_0(file, {"descr": "|O", "fortran_order": False, "shape": (1,)})
-    file.write(bomb)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_red_team_no_verb_unpickles_what_a_program_left(tmp_path: Path, home: Path) -> None:
-    """A campaign whose models are bombs: certified, compared, run again, recorded, shown, pruned. None goes off."""
-    canary = tmp_path / "canary"
-    folder = quadratic(tmp_path / "env", fit=f"CANARY = {str(canary)!r}\n{FIT}{BOMBS}")
-    options = ("--trials", "2", "--proposer", "tpe", "--seed", "3")
-    done = nightshift("run", str(folder), "--name", "bombs", *options, *GREEDY)
-    assert done.returncode == 0, done.stdout + done.stderr
-    verbs = (
-        ("certify", "bombs"), ("compare", "bombs", "bombs/baseline", "--runs", "2"), ("rerun", "bombs", "1"), ("sync",),
-        ("status", "bombs", "--json"), ("logs", "bombs", "1"), ("env", "validate", str(folder)), ("prune", "bombs"),
-    )  # fmt: skip
-    for verb in verbs:
-        said = nightshift(*verb)
-        assert said.returncode in (0, 1), (verb, said.stdout + said.stderr)
-        assert "Traceback" not in said.stderr, verb
-        assert not canary.exists(), verb
-    assert json.dumps(status("bombs")["trials"]).count('"score": null') == 0

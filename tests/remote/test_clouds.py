@@ -12,7 +12,7 @@ import environments
 from environments import Environment
 from tasks.remote import jobs, places
 from tasks.remote.endpoint import EndpointFault
-from tasks.remote.places._deployed import name_of
+from tasks.remote.places import name_of
 from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
@@ -81,11 +81,11 @@ def test_what_a_killed_engine_has_deployed_is_adopted_or_swept(
     assert settings is not None
     left = jobs.begin("campaign/0001", trainer, settings, 60.0, tmp_path / "costs", adopt=True)
     first = left.job.place.reach(left.job.key, 60.0)
-    left.close()  # as the end of its process would
+    left.lock.release()  # as the end of its process would
 
     again = jobs.begin("campaign/0001", trainer, settings, 60.0, tmp_path / "costs", adopt=True)
     second = again.job.place.reach(again.job.key, 60.0)
-    again.close()
+    again.lock.release()
     said = jobs.sweep(jobs.is_of("campaign"))
 
     assert first == second and len(containers.created) == 1

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from environments.limits import Limits
-from tasks.remote import files
 from tasks.remote.endpoint import Address, EndpointFault, RemoteEndpoint, TrialFault
+from tasks.remote_session import fetch
 
 CONTENT = bytes(range(256)) * 1000
 LIMITS = Limits(out_files=3, out_gb=0.001, file_gb=0.001)
@@ -59,7 +59,7 @@ def test_a_download_that_is_cut_begins_again(told: tuple[type[Told], RemoteEndpo
     handler, endpoint = told
     handler.listed, handler.cuts = [entry("a/model.bin"), entry("progress.jsonl")], 2
 
-    files.fetch(endpoint, "key", tmp_path, LIMITS)
+    fetch(endpoint, "key", tmp_path, LIMITS)
 
     assert (tmp_path / "a/model.bin").read_bytes() == CONTENT
     assert handler.cuts == 0
@@ -88,6 +88,6 @@ def test_names_that_lead_elsewhere_too_much_and_what_contradicts_its_list_are_no
     (tmp_path / "out").mkdir()
 
     with pytest.raises(kind, match=reason):
-        files.fetch(endpoint, "key", tmp_path / "out", LIMITS)
+        fetch(endpoint, "key", tmp_path / "out", LIMITS)
 
     assert {path.name for path in tmp_path.iterdir()} == {"out"}

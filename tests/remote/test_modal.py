@@ -1,4 +1,4 @@
-"""Modal's own SDK against a server of its calls on this machine: sandboxes of both versions, kills and faults."""
+"""Modal's own SDK against a server of its calls on this machine: sandboxes of both versions, and kills."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 
 from environments.plugins import Refused
 from tasks.remote import jobs, places
-from tasks.remote.endpoint import EndpointFault
 from tasks.remote.places import RemotePlace
 from tasks.system import interrupt
 from tests.support.modal_server import ModalServer, modal_server
@@ -100,22 +99,6 @@ def test_an_engine_that_is_told_to_end_waits_for_no_machine_and_leaves_no_sandbo
             assert waiting.result() < GPU["ready_seconds"] / 2
     place(GPU).tear_down("key", 30.0)
     assert len(server.made) == 1 and not server.containers.running
-
-
-@pytest.mark.parametrize("settings", [CPU, GPU], ids=["cpu", "gpu"])
-def test_what_the_cloud_would_refuse_again_is_not_asked_for_again(
-    server: ModalServer, settings: dict[str, Any]
-) -> None:
-    from grpclib import Status
-
-    for name, status in (("AppGetOrCreate", Status.NOT_FOUND), ("ImageGetOrCreate", Status.INVALID_ARGUMENT)):
-        server.faults = {name: status}
-        with pytest.raises(EndpointFault, match=f"{name} fails in this test"):
-            place(settings).reach("key", 60.0)
-    server.faults = {}
-    with pytest.raises(EndpointFault, match="ImageBuildError"):
-        place(settings, image="broken").reach("key", 60.0)
-    assert server.asked.count("AppGetOrCreate") == 3 and not server.made
 
 
 def test_a_wrong_login_and_gpus_without_a_model_are_refused_before_the_start(

@@ -16,15 +16,6 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY.decode())
 
 
-def test_a_short_log_is_kept_whole(tmp_path: Path) -> None:
-    log = CappedLog(tmp_path / "log.txt")
-    for chunk in (b"ready\n", b"\x1b[31mdo", b"ne\n"):
-        log.write(chunk)
-    assert (tmp_path / "log.txt").read_bytes() == b"ready\n\x1b[31mdone\n", "it can be followed"
-    log.close()
-    assert (log.tail(1), log.tail(5), log.written) == ("done", "ready\ndone", 16)
-
-
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_a_secret_is_neither_in_the_file_nor_in_the_tail_however_it_is_printed(tmp_path: Path, size: int) -> None:
     log, printed = CappedLog(tmp_path / "log.txt"), b"key: " + KEY + b"\nkey again: " + KEY + KEY[:9]

@@ -35,12 +35,6 @@ def groups() -> Iterator[Group]:
 
 
 @needs_groups
-def test_a_group_that_cannot_be_made_whole_is_taken_back(groups: Group) -> None:
-    with pytest.raises(FileNotFoundError):
-        Group(groups.memory, Path("/nonexistent")).make(2**30, 64)
-
-
-@needs_groups
 def test_the_groups_of_a_dead_engine_are_swept_away_and_those_of_a_living_one_are_not(groups: Group) -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 import venv
 from pathlib import Path
 
@@ -20,50 +17,10 @@ from tests.support.sandboxed import answers, run
 from tests.support.toy import QUADRATIC, quadratic
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-ROOT, SOMEBODY = 0, 1000
-BINDS = ("--ro-bind", "--bind", "--dev-bind")
 SYSTEM_GPU = [
     path for path in (Path("/dev/kmsg"), Path("/dev/loop0"), Path("/dev/hwrng"), Path("/dev/fuse")) if path.exists()
 ]
 """Devices that are no GPU's, but are as absent as one in a sandbox."""
-
-
-def command(monkeypatch: pytest.MonkeyPatch, view: VisiblePaths, user: int = SOMEBODY) -> list[str]:
-    """The command line of bubblewrap that this user would give, whether it is installed here or not."""
-    monkeypatch.setattr(os, "geteuid", lambda: user)
-    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    try:
-        return confinement.bwrap(view, cwd=Path("/a/workspace"), scratch_bytes=4096)
-    finally:
-        monkeypatch.undo()
-
-
-def bound(command: list[str]) -> list[tuple[str, str]]:
-    """Every bind: (option, path). Nothing is bound to another place than its own."""
-    found = []
-    for at, word in enumerate(command):
-        if word in BINDS:
-            assert command[at + 1] == command[at + 2]
-            found.append((word, command[at + 1]))
-    return found
-
-
-@pytest.mark.parametrize("user", [ROOT, SOMEBODY])
-@pytest.mark.parametrize("more", [False, True])
-def test_nothing_of_the_checkout_of_the_home_or_of_the_users_home_is_given(
-    monkeypatch: pytest.MonkeyPatch, home: Path, user: int, more: bool
-) -> None:
-    workspace, out = home / "night/trials/0001/workspace", home / "night/trials/0001/out"
-    view = VisiblePaths((workspace,), (out,), network=more, gpu=more)
-    given = [Path(path) for _, path in bound(command(monkeypatch, view, user))]
-    given += [Path(path) for path, _ in confinement.landlock(view, home / "night/trials/0001/log.tmp")]
-    prefixes = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix)}
-    interpreter = {path for path in given if any(path.is_relative_to(prefix) for prefix in prefixes)}
-    for closed in (CHECKOUT, home, home / "night", home / "night/trials/0001", Path.home()):
-        assert not [path for path in given if closed.is_relative_to(path)], closed
-    for folder in {CHECKOUT, Path.home()} - {Path("/")}:
-        assert not [path for path in set(given) - interpreter if path.is_relative_to(folder)], folder
-    assert {path for path in given if path.is_relative_to(home)} == {workspace, out, home / "night/trials/0001/log.tmp"}
 
 
 def environment(tmp_path: Path, more: str) -> environments.Environment:

@@ -18,14 +18,13 @@ from tasks.sandbox import cgroup
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import CannotStart, Program, Stopped
-from tasks.sandbox.supervised import Supervised
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
 from tests.support.levels import WORKING, crossed
 from tests.support.processes import NAP, SLEEP, alive, wait_for
-from tests.support.toy import QUADRATIC, SANDBOX, quadratic
+from tests.support.toy import SANDBOX, quadratic
 
 SAVE = "import pathlib, sys\nout = pathlib.Path(sys.argv[sys.argv.index('--out') + 1])\n(out / 'm').write_text('x')\n"
 READY = "progress = (out / 'progress.jsonl').open('w', buffering=1)\nprint('{\"ready\": true}', file=progress)\n"
@@ -60,21 +59,21 @@ def train(
 def test_a_start_that_is_broken_off_leaves_no_process_and_nothing_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Level, fault: BaseException
 ) -> None:
-    begun: list[Supervised] = []
+    begun: list[Program] = []
 
-    def break_off(supervised: Supervised) -> bool:
-        begun.append(supervised)
+    def break_off(program: Program) -> bool:
+        begun.append(program)
         raise fault
 
-    monkeypatch.setattr(Supervised, "hear", break_off)
+    monkeypatch.setattr(Program, "_hear", break_off)
     with pytest.raises(KeyboardInterrupt if isinstance(fault, KeyboardInterrupt) else CannotStart):
         Program(
             ["python", "-c", "import time\ntime.sleep(60)"], cwd=tmp_path, log=tmp_path / "log", marker="test/off",
             level=level, view=VisiblePaths((tmp_path,), ()), limits=Limits(),
         )  # fmt: skip
-    (supervised,) = begun
-    assert supervised.process.returncode is not None
-    assert all(pipe.closed for pipe in supervised.pipes)
+    (program,) = begun
+    assert program.process.returncode is not None
+    assert all(pipe.closed for pipe in program._pipes)
     assert orphans.end("test/off") == []
 
 
@@ -127,7 +126,6 @@ def test_the_budget_begins_when_the_program_says_that_it_is_ready(tmp_path: Path
     ("command", "reason"),
     [
         ("./train.sh {out}", "cannot execute './train.sh': Permission denied"),
-        ("./nothing.sh {out}", "no program './nothing.sh' in "),
         ("nosuchprogram", "no program 'nosuchprogram' in "),
     ],
 )
@@ -200,11 +198,34 @@ def test_a_killed_keeper_is_noticed_and_nothing_of_its_program_is_left(tmp_path:
         wait_for(lambda: not alive(SLEEP) and not alive(NAP))
 
 
-def test_a_unit_outside_of_the_metrics_range_is_no_score(tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "env", toml="range = [0.0, 1.0]\n" + QUADRATIC)
-    environment, place = environments.load(folder), TrialDir(tmp_path / "trial")
-    for x, value in ((1.0, 0.0), (2.5, None)):
-        run = run_program("test/range", environment, SANDBOX, folder, place, Proposal({"x": x}), seed=7)
-        score = judge_run("test/range", environment, SANDBOX, place, run, seed=8)
-        assert score.value == value
-    assert score.error == "unit 0 scored 2.25, outside of the metric's range [0.0, 1.0]"
+CHAIN = f"""
+import os, time
+end = time.monotonic() + 20
+if os.fork() == 0:
+    while os.fork() == 0 and time.monotonic() < end:
+        pass
+    os._exit(0)
+{NAP}
+"""
+"""A chain in which each process leaves as soon as it has a child: it is gone before one can look at it."""
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_a_chain_that_forks_faster_than_one_can_look_is_ended(tmp_path: Path, level: Level) -> None:
+    with Program(
+        ["python", "-c", CHAIN], cwd=tmp_path, log=tmp_path / "log", marker="test/chain", level=level,
+        view=VisiblePaths((tmp_path,), ()), limits=Limits(),
+    ):  # fmt: skip
+        wait_for(lambda: alive(NAP))
+    assert not alive(NAP) and not orphans.marked("test/chain")
+
+
+@pytest.mark.skipif("landlock" not in WORKING, reason="this kernel has no Landlock")
+def test_a_program_that_cannot_be_confined_is_not_run(tmp_path: Path) -> None:
+    view = VisiblePaths((tmp_path / "gone",), (tmp_path,))
+    with pytest.raises(CannotStart, match=r"No such file or directory.*gone"):
+        Program(
+            ["touch", str(tmp_path / "ran")], cwd=tmp_path, log=tmp_path / "log", marker="test/gone", level="landlock",
+            view=view, limits=Limits(),
+        )  # fmt: skip
+    assert not (tmp_path / "ran").exists()

@@ -129,41 +129,6 @@ def test_the_families_of_sockets_are_those_of_the_level(
         assert answer(code, number("socket"), family | 1 << 32, 1) == expected  # the kernel takes the low half too
 
 
-def test_a_pair_of_datagram_sockets_is_granted_only_where_no_socket_of_the_machine_is_in_reach(machine: str) -> None:
-    cut_off, others = seccomp.behind_namespaces(False), filters()[1:]
-    for kind in (2, 3, 2 | 0x800, 2 | 0x80000):
-        assert answer(cut_off, number("socketpair"), 1, kind) == ALLOW
-        assert {answer(code, number("socketpair"), 1, kind) for code in others} == {refusal(errno.EACCES)}
-
-
-def test_without_namespaces_calls_on_processes_are_for_the_caller_itself(machine: str) -> None:
-    code = seccomp.without_namespaces(False, 7)
-    for call in ("prlimit64", "sched_setscheduler", "sched_setparam", "sched_setattr"):
-        assert answer(code, number(call), 0) == ALLOW
-        assert {answer(code, number(call), pid) for pid in (1, 4711, 2**32 - 1)} == {PERM}
-        assert answer(seccomp.behind_namespaces(False), number(call), 4711) == ALLOW
-    for call, process in (("setpriority", 0), ("ioprio_set", 1)):
-        assert answer(code, number(call), process, 0, 19) == ALLOW
-        others = [(which, who) for which in range(4) for who in (0, 1, 4711) if (which, who) != (process, 0)]
-        assert {answer(code, number(call), *other, 19) for other in others} == {PERM}
-
-
-@pytest.mark.parametrize("version", range(1, 8))
-def test_what_an_older_landlock_does_not_watch_over_the_filter_refuses(machine: str, version: int) -> None:
-    code = seccomp.without_namespaces(False, version)
-    signals = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "pidfd_send_signal")
-    assert {answer(code, number(call)) for call in signals} == {ALLOW if version >= 6 else PERM}
-    assert answer(code, number("truncate")) == (ALLOW if version >= 3 else PERM)
-
-
-def test_marks_of_files_are_granted_without_effect_where_landlock_does_not_watch_over_them(machine: str) -> None:
-    for call in ("fchmod", "fchmodat", "fchown", "fchownat", "utimensat", "setxattr", "removexattr"):
-        assert answer(seccomp.without_namespaces(False, 7), number(call), 1, 2, 3) == refusal(0)
-        assert answer(seccomp.behind_namespaces(False), number(call)) == ALLOW
-    now = answer(seccomp.without_namespaces(False, 7), number("utimensat"), 1, 2, 0)
-    assert now == PERM  # so that touching a file goes on to make it
-
-
 def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
     header = HEADERS[machine]
     if not header.is_file():

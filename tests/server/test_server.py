@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
@@ -11,9 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -95,40 +92,6 @@ def test_an_active_schedule_makes_runs(server: str) -> None:
     runs = made("/flow_runs/filter", deployments={"id": {"any_": [deployment]}})
     assert runs and all("T22:00:00" in run["expected_start_time"] for run in runs)
     ask("DELETE", f"{server}/deployments/{deployment}")
-
-
-class Gate(BaseHTTPRequestHandler):
-    """Like a Prefect server that asks who we are: its health is for everybody, the rest for those it knows."""
-
-    def do_GET(self) -> None:
-        known = "Basic " + base64.b64encode(b"me:secret").decode()
-        free = self.path == "/api/health" or self.headers.get("Authorization") == known
-        self.send_response(200 if free else 401)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def gate() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Gate) as gate:
-        thread = threading.Thread(target=gate.serve_forever, args=(0.02,))
-        thread.start()
-        yield f"http://127.0.0.1:{gate.server_port}/api"
-        gate.shutdown()
-        thread.join()
-
-
-def test_a_stated_server_that_asks_who_we_are_is_told_or_refused(
-    gate: str, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for wrong in ("", "me:wrong"):
-        monkeypatch.setenv("PREFECT_API_AUTH_STRING", wrong)
-        with pytest.raises(Refused, match="asks for a login: set PREFECT_API_AUTH_STRING"):
-            stated_server(gate, home)
-    monkeypatch.setenv("PREFECT_API_AUTH_STRING", "me:secret")
-    assert stated_server(f"{gate}/", home) == gate
 
 
 @pytest.mark.parametrize("stays", [True, False])
@@ -246,7 +209,7 @@ def test_another_user_and_a_trial_with_a_network_get_nothing_of_our_own_server(s
     paths = ("/api/admin/version", "/api/version", "POST /api/block_documents/filter", "POST /api/flow_runs/filter")
     with prefect_server(None, settled):
         note = server_process.daemon(settled / ".prefect").living()
-        assert note is not None and note.auth
+        assert note is not None
         got = [of_another_user(note, settled, paths)]
         for level in SANDBOXED:
             place = tmp_path / level

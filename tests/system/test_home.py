@@ -22,11 +22,8 @@ def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def installed(unset: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As if the packages lay in `site-packages`, beside the project file of somebody else."""
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "else"\n')
+    """As if the packages lay in `site-packages`."""
     monkeypatch.setattr(module, "CODE", tmp_path)
-    module.is_checkout.cache_clear()
-    monkeypatch.setattr(module, "is_checkout", module.is_checkout.__wrapped__)
 
 
 @pytest.mark.usefixtures("unset")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 from flows.views.own_servers import own_servers
@@ -18,7 +17,7 @@ def run_both(home: Path) -> None:
     """Have this process stand for both servers."""
     (home / ".prefect").mkdir(parents=True, exist_ok=True)
     for name, url in (("server", PREFECT), ("mlflow", MLFLOW)):
-        note = Note(url, os.getpid(), time.time(), identity(os.getpid()), auth=True, stays=True)
+        note = Note(url, os.getpid(), identity(os.getpid()), stays=True)
         Daemon(home / ".prefect", name).write(note)
 
 

@@ -6,15 +6,30 @@ of the environment's section. To add one: its settings in environments/remote.py
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import math
+import os
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from environments import plugins
-from environments.remote import RemoteSettings
-from tasks.remote.endpoint import Address
+from environments.plugins import Refused
+from environments.remote import Deployed, RemoteSettings
+from tasks.remote.endpoint import Address, EndpointFault, RemoteEndpoint, TrialFault
+from tasks.system import interrupt, redact
+from tasks.system.clock import clock
+from tasks.system.home import home
 
 PACKAGE = "tasks.remote.places"
+SECRET = ".remote-secret"
+ANSWER_SECONDS = 5.0
+"""Longest wait for an answer of a container that may not serve yet."""
+LISTED_SECONDS = 30.0
+"""Longest time until a new deployment is found by its name."""
 
 
 class RemotePlace(RemoteSettings, ABC):
@@ -36,6 +51,94 @@ class RemotePlace(RemoteSettings, ABC):
         """Remove all that was started for a key; no error where nothing is. Raises EndpointFault, after `patience`."""
 
 
+class CloudFault(EndpointFault):
+    """The cloud answers with an error, which may be gone later. One that would be the same is an EndpointFault."""
+
+
+class DeployedPlace(Deployed, RemotePlace):
+    """A cloud: one container for each trial, from an image that serves the protocol on `port`.
+
+    Its name follows from the trial's key, so a resumed campaign or a sweep finds it. The container is handed a token
+    that only this home can compute, and the cloud the time after which it is to remove the container by itself.
+    """
+
+    @abstractmethod
+    def look_up(self, name: str) -> str | None:
+        """The address of a deployment; empty while it has none, None if there is no such deployment.
+
+        Raises CloudFault, EndpointFault.
+        """
+
+    @abstractmethod
+    def deploy(self, name: str, variables: dict[str, str], seconds: float) -> None:
+        """Have a container started, for so many seconds at most; no error where it is started. Raises as `look_up`."""
+
+    @abstractmethod
+    def remove(self, name: str, patience: float) -> None:
+        """Remove all deployments of a name; no error where there is none. Raises EndpointFault.
+
+        Args:
+            patience: Longest wait in seconds for the cloud's answer, where its SDK can be told.
+        """
+
+    def check(self) -> None:
+        if self.gpu and not self.gpu_count:
+            raise Refused(f"gpu = {self.gpu!r} and gpu_count = 0, so no GPU is asked for: state gpu_count, or no gpu")
+        try:
+            self.look_up(name_of("check"))
+        except EndpointFault as fault:
+            raise Refused(f"no trial can be deployed: {fault}. See the login and the extra of this trainer") from fault
+
+    def reach(self, key: str, seconds: float) -> Address:
+        name, token, until = name_of(key), token_of(key), clock() + self.ready_seconds
+        requested, is_deployed, reason = -math.inf, False, "it is not listed"
+        while clock() < until:
+            try:
+                url = self.look_up(name)
+                if url is None and clock() > requested + LISTED_SECONDS:
+                    if is_deployed:
+                        raise EndpointFault(f"the deployment {name} has ended before it served the protocol")
+                    requested = clock()  # where the answer is lost, it may be there, and is found once it is listed
+                    self.deploy(name, {"ENDPOINT_TOKEN": token, "NIGHTSHIFT_KEY": key}, seconds)
+                    is_deployed = True
+                if url and _serves(address := Address(url, {"Authorization": f"Bearer {token}"})):
+                    return address
+                reason = "it does not serve the protocol" if url else "it has no address"
+            except CloudFault as fault:
+                reason = str(fault)
+            interrupt.wait(self.poll_seconds)
+        raise EndpointFault(
+            f"the deployment {name} was not ready within ready_seconds = {self.ready_seconds:g}: {reason}"
+        )
+
+    def tear_down(self, key: str, patience: float) -> None:
+        self.remove(name_of(key), patience)
+
+
 def load(trainer: str, settings: Mapping[str, Any]) -> RemotePlace:
     """The place of a trainer with the settings of an environment's section. Refused if its package is missing."""
     return plugins.make(PACKAGE, trainer, RemotePlace, settings)  # type: ignore[type-abstract]
+
+
+def _serves(address: Address) -> bool:
+    try:
+        with RemoteEndpoint(address, 0.0, ANSWER_SECONDS) as endpoint:
+            endpoint.check()
+    except (EndpointFault, TrialFault):
+        return False
+    return True
+
+
+def name_of(key: str) -> str:
+    """The name of the deployment for a trial's key, as clouds take it: a-z, 0-9 and dashes."""
+    return f"nightshift-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
+
+
+def token_of(key: str) -> str:
+    """What the container of a trial takes for a login; the same in every process of this home."""
+    path = home() / SECRET
+    with suppress(FileExistsError), os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+    token = hmac.new(path.read_bytes(), key.encode(), "sha256").hexdigest()
+    redact.remember("ENDPOINT_TOKEN", token)
+    return token

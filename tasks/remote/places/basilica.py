@@ -11,8 +11,8 @@ from typing import TypeVar
 import basilica
 
 from environments.remote import BasilicaDeployment
-from tasks.remote.endpoint import one_line
-from tasks.remote.places._deployed import CloudFault, DeployedPlace
+from tasks.remote.places import CloudFault, DeployedPlace
+from tasks.system.redact import one_line
 
 T = TypeVar("T")
 

@@ -24,9 +24,10 @@ from modal.exception import (
 
 from environments.plugins import Refused
 from environments.remote import ModalSandbox
-from tasks.remote.endpoint import EndpointFault, one_line
-from tasks.remote.places._deployed import CloudFault, DeployedPlace
+from tasks.remote.endpoint import EndpointFault
+from tasks.remote.places import CloudFault, DeployedPlace
 from tasks.system import interrupt
+from tasks.system.redact import one_line
 
 TUNNEL_SECONDS = 5
 LOOK_SECONDS = 0.2

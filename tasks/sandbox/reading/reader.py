@@ -4,8 +4,8 @@
 
 A parser may need exponential time, all memory, or the whole stack for a text of a few kilobytes, and no Python code can
 end it. So nothing in the engine parses what others wrote: a plain function of ours does, in a process with limits on
-processor time and memory. Its values are JSON in both directions. That process runs `python -I -S`: this module and the
-function's import nothing but the standard library there.
+processor time and memory. That process runs `python -I -S`: this module and the function's import nothing but the
+standard library there.
 
 A verdict must not depend on how busy the machine is. The wall limit is a last resort, and a fault of the machine.
 """
@@ -57,8 +57,7 @@ class Unreadable(Exception):
 def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
     """The result of a function of a module that imports only the standard library, run in a process with limits.
 
-    Values and result are texts, numbers, lists and dictionaries of them. An exception of ours that it raises is a
-    refusal.
+    Values and result are JSON. An exception of ours that the function raises is a refusal.
 
     Raises:
         Unreadable: the function refuses the text, or needs more time, memory or depth than it may.
@@ -92,7 +91,7 @@ def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
     answer: dict[str, Any] = json.loads(done.stdout)
     if "made" in answer:
         return cast(T, answer["made"])
-    raise Unreadable(answer["reason"], answer["stated"])
+    raise Unreadable(**answer)
 
 
 def main() -> None:
@@ -104,20 +103,17 @@ def main() -> None:
     called = getattr(importlib.import_module(module), function)
     supervisor.limit({"RLIMIT_AS": MEMORY, "RLIMIT_FSIZE": MOST_BYTES, "RLIMIT_CORE": 0})
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))  # SIGXCPU, and then SIGKILL
-    with os.fdopen(answers, "wb") as answer:
-        answer.write(_answer(called, values))
-
-
-def _answer(called: Callable[..., Any], values: list[Any]) -> bytes:
-    reason, is_stated = f"makes a result of more than {MOST_BYTES // 2**20} MiB", False
     try:
-        if len(said := json.dumps({"made": called(*values)}).encode()) <= MOST_BYTES:
-            return said
+        answer = json.dumps({"made": called(*values)})
     except MemoryError:
-        reason = f"takes more than {MEMORY // 2**20} MiB of memory to be read"
+        answer = json.dumps({"reason": f"takes more than {MEMORY // 2**20} MiB of memory to be read"})
     except RecursionError:
-        reason = "is nested too deeply to be read"
+        answer = json.dumps({"reason": "is nested too deeply to be read"})
     except Exception as wrong:  # noqa: BLE001 - whatever a text provokes is about that text
-        is_stated = type(wrong).__module__.startswith("tasks.")
-        reason = str(wrong) if is_stated else f"cannot be read ({type(wrong).__name__}: {str(wrong)[:200]})"
-    return json.dumps({"reason": reason, "stated": is_stated}).encode()
+        is_ours = type(wrong).__module__.startswith("tasks.")
+        reason = str(wrong) if is_ours else f"cannot be read ({type(wrong).__name__}: {str(wrong)[:200]})"
+        answer = json.dumps({"reason": reason, "stated": is_ours})
+    if len(answer) > MOST_BYTES:
+        answer = json.dumps({"reason": f"makes a result of more than {MOST_BYTES // 2**20} MiB"})
+    with os.fdopen(answers, "w") as pipe:
+        pipe.write(answer)

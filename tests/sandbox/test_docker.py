@@ -1,4 +1,4 @@
-"""Bubblewrap gives each program a network of its own, and works with what a container of Docker is left."""
+"""What a container of Docker is left, and its deployment adds, is what bubblewrap needs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from environments.limits import Limits
-from tasks.sandbox import confinement
-from tasks.sandbox.confinement import VisiblePaths
-from tasks.sandbox.program import Program
 from tests.support.levels import SANDBOXED
 
 CHECKOUT = Path(__file__).parents[2]
@@ -23,36 +19,6 @@ DOCKER = (
     "net_bind_service", "sys_chroot", "kill", "audit_write",
 )  # fmt: skip
 """The capabilities that Docker leaves a container. Source: the manual of `docker run`, runtime privilege."""
-
-
-@pytest.mark.skipif("bwrap" not in SANDBOXED, reason="bubblewrap does not work here")
-def test_two_programs_behind_bubblewrap_have_the_same_port_at_the_same_time(tmp_path: Path) -> None:
-    code = (
-        "import pathlib, socket, sys, time\n"
-        "server = socket.create_server(('127.0.0.1', 8000))\n"
-        "pathlib.Path(sys.argv[1], 'bound').touch()\n"
-        "time.sleep(60)\n"
-    )
-    places = [tmp_path / name for name in ("one", "two")]
-    programs = [started(place, code) for place in places]
-    try:
-        while not all((place / "out/bound").exists() for place in places):
-            assert [program.poll(0.05) for program in programs] == [None, None]
-    finally:
-        for program in programs:
-            program.kill()
-
-
-def started(place: Path, code: str) -> Program:
-    workspace, out = place / "workspace", place / "out"
-    for folder in (workspace, out):
-        folder.mkdir(parents=True)
-    confinement.give(out, "bwrap")
-    (workspace / "code.py").write_text(code)
-    return Program(
-        ["python", "-I", "code.py", str(out)], cwd=workspace, log=place / "log", marker=f"test/{place.name}",
-        level="bwrap", view=VisiblePaths((workspace,), (out,)), limits=Limits(),
-    )  # fmt: skip
 
 
 @pytest.mark.slow
