@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from environments import earlier_trials, plugins, safe_open
 from environments.score import Score
-from flows.spec.spec import runs_in_time
+from flows.spec.clock_time import runs_in_time
 from flows.spending.summary import money
 from flows.views.own_servers import own_servers
 from flows.views.terminal import changes
@@ -32,6 +32,7 @@ from tasks.spending.spent import spent
 from tasks.stats.certificate import Certificate, level, shipped
 from tasks.stats.champion import champion_estimate, run_sd
 from tasks.stats.design import Arm, design_of
+from tasks.stats.predictions import record
 from tasks.store import approval, attempts, campaign_lock, inbox, workspace
 from tasks.store.ledger import Ledger, ended_search
 from tasks.store.provenance import incidents, sources
@@ -505,6 +506,7 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
             }
             for one in sources(history, parked)
         ],
+        "predictions": asdict(predicted) | {"words": predicted.words} if (predicted := record(history)) else None,
         "fallbacks": len([one for one in happened if one.kind == "fallback"]),
         "incidents": [asdict(one) for one in happened],
         "waiting": [

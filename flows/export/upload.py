@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from flows.views.terminal import clean
 from tasks.describe import bound, difference
 from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
-from tasks.system.redact import remember, scrub_text
+from tasks.system.redact import Scrubber, known_secrets, remember, scrub_text
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ KEY = re.compile(
     rb"|github_pat_\w{40,}|AKIA[0-9A-Z]{16}|-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----)"
 )
 """Keys that this process need not know, such as one in a file of the environment."""
-INSTEAD = "take it out of the environment, replace the key, and begin a new campaign"
+CHUNK, OVERLAP = 2**20, 256
 TIMEOUT = 120.0
 """Seconds without a byte after which a request has failed: a large commit takes the hub a while."""
 
@@ -75,10 +74,25 @@ def packed(ledger: Ledger, uncertified: bool = False) -> Iterator[tuple[Path, st
         head = front_matter(ledger.environment, trial, certificate, f"{name}, trial {trial.number}")
         (folder / CARD).write_text(head + (folder / CARD).read_text())
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            with path.open("rb") as file:
-                if path.stat().st_size and KEY.search(mmap(file.fileno(), 0, access=ACCESS_READ)):
-                    raise Refused(f"{path.relative_to(folder)} holds what looks like a key: {INSTEAD}")
+            _check_secrets(folder, path.relative_to(folder).as_posix())
         yield folder, f"{name}, trial {trial.number}: {proof}"
+
+
+def _check_secrets(folder: Path, path: str) -> None:
+    """Refuse a file whose name or content holds a known secret, or what looks like a key."""
+    scrubber, before, has_key = Scrubber(known_secrets()), b"", False
+    scrubber.feed(path.encode())
+    with (folder / path).open("rb") as stream:
+        while chunk := stream.read(CHUNK):
+            scrubber.feed(chunk)
+            has_key = has_key or KEY.search(before + chunk) is not None
+            before = chunk[-OVERLAP:]
+    scrubber.flush()
+    if has_key or scrubber.found:
+        raise Refused(
+            f"{scrub_text(path)} holds {', '.join(sorted(scrubber.found)) or 'what looks like a key'}: take it out of "
+            "the environment, replace the key, and begin a new campaign"
+        )
 
 
 def front_matter(environment: Environment, trial: Trial, certificate: Certificate | None, name: str) -> str:

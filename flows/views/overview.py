@@ -124,8 +124,7 @@ def _notes(document: Document) -> Iterator[str]:
         yield f"{stops['due']} cancelled early"
     if len(sources) > 1 or any(source["calls"] for source in sources):
         yield from (f"proposed by {source['words']}" for source in sources)
-    if imported := document["imported"]:
-        yield imported["words"]
+    yield from (one["words"] for one in (document["imported"], document["predictions"]) if one)
     if (hidden := len(incidents) - INCIDENTS) > 0:
         yield f"{hidden} earlier incidents: status --json"
     yield from (f"  trial {one['trial']}, {one['kind']}: {one['words']}" for one in incidents[-INCIDENTS:])

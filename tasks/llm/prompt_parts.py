@@ -17,13 +17,14 @@ from tasks.llm.trials import baseline_proposal, changes, in_a_line, in_words, ro
 from tasks.numbers import number
 from tasks.proposing.brief import Brief, RemainingBudget
 from tasks.stats.champion import champion_estimate
+from tasks.stats.predictions import predictions, record
 from tasks.system.redact import capped, scrub_text
 from tasks.trial import History, Params, Proposal, baseline, best
 
 PROGRAM_MD = 20_000
 """Characters of program.md."""
-REFUSED, REJECTED, EARLIER, IMPORTED = 8, 10, 30, 30
-"""Lines on refused suggestions, proposals that were not approved, earlier campaigns, imported trials."""
+PREDICTIONS, REFUSED, REJECTED, EARLIER, IMPORTED = 8, 8, 10, 30, 30
+"""Lines on predictions, refused suggestions, proposals that were not approved, earlier campaigns, imported trials."""
 
 
 def told(brief: Brief) -> SimpleNamespace:
@@ -41,6 +42,7 @@ def told(brief: Brief) -> SimpleNamespace:
         noise=_noise(history),
         keep_rule=brief.keep_rule,
         history=in_words(brief.space, history),
+        predictions=_predictions(history),
         refused=listed(reasons[-REFUSED:]),
         rejected=_rejected(brief),
         earlier=_earlier(brief),
@@ -132,6 +134,16 @@ def _imported(brief: Brief) -> str:
         parts = (score, one_line(params, WIDTH), one_line(one.note, WIDTH))
         lines.append(f"{place + 1} of {len(brief.imported)}: {': '.join(filter(None, parts))}")
     return listed(lines)
+
+
+def _predictions(history: History) -> str:
+    """What was expected of the latest trials and what came of it, and all together."""
+    lines = [
+        f"- trial {one.trial}: expected {number(one.expected, sign=True)}, measured {number(one.measured, sign=True)}"
+        for one in predictions(history)[-PREDICTIONS:]
+    ]
+    together = record(history)
+    return "\n".join([*lines, f"- together: {together.words}"] if together else lines)
 
 
 def _left(left: RemainingBudget, under_way: int) -> str:

@@ -14,6 +14,7 @@ from environments.space import Space
 from tasks.describe import mean_of
 from tasks.llm.quotes import WIDTH, data, one_line
 from tasks.numbers import number
+from tasks.stats.predictions import effect
 from tasks.system.redact import capped
 from tasks.trial import History, Proposal, Trial, Value, baseline, best, measured
 
@@ -63,7 +64,7 @@ def _in_full(space: Space, history: History, trial: Trial, with_log: bool) -> st
     if trial.number:
         lines.append(f"- Changed against {against}: {changes(space, old, proposal)}")
     if trial.score.value is not None:
-        lines.append(f"- Score: {score_of(history, trial)}{_effect(trial, then)}")
+        lines.append(f"- Score: {score_of(history, trial)}{_effect(history, trial, then)}")
     if proposal.expected is not None:
         lines.append(f"- Its proposer expected {number(proposal.expected, sign=True)} against the champion it knew")
     lines += _beside(trial) + _progress(trial)
@@ -110,10 +111,10 @@ def _own_lines(edit: str, parent: str | None) -> list[str]:
     return [*(new - old).elements()]
 
 
-def _effect(trial: Trial, then: Trial | None) -> str:
-    if then is None or then.score.value is None or trial.score.value is None:
+def _effect(history: History, trial: Trial, then: Trial | None) -> str:
+    gain = effect(history, trial, then)
+    if gain is None:
         return ""
-    gain = trial.score.value - then.score.value
     word = "the same" if not gain else "better" if (gain > 0) == trial.score.higher_is_better else "worse"
     return f", {number(gain, sign=True)} against the champion then ({word})"
 

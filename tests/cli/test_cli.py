@@ -152,7 +152,7 @@ def test_status_prints_one_json_document(tmp_path: Path, capsys: pytest.CaptureF
         "campaign", "campaign_id", "environment", "metric", "direction", "step_budget", "state", "reason", "headline", "result",
         "spec", "under_way", "certifying", "ends",
         "folder", "seed", "isolation", "machine", "cores", "baseline", "reserved", "champion", "shipped", "shipped_trial", "certificate", "uncertified", "ablation", "transfers", "elsewhere", "imported",
-        "cancelled", "trials", "sources", "fallbacks", "incidents", "waiting", "inbox", "spent", "waiting_to_record", "urls", "servers",
+        "cancelled", "trials", "sources", "predictions", "fallbacks", "incidents", "waiting", "inbox", "spent", "waiting_to_record", "urls", "servers",
     }  # fmt: skip
     assert (found["state"], found["baseline"]["score"], found["champion"]["score"]) == ("interrupted", 3.0, 2.0)
     assert [row["verdict"] for row in found["trials"]] == ["keep", "keep", "crash"]

@@ -1,0 +1,68 @@
+"""Predictions: each is compared with the champion that its proposer knew, and a few of them make a record."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from environments.space import Float, Space
+from tasks.llm.trials import in_words
+from tasks.rules.certify import Certify
+from tasks.rules.greedy import Greedy
+from tasks.stats.predictions import predictions, record
+from tasks.trial import History, Trial
+from tests.support.histories import search, tried
+
+SPACE: Space = {"lr": Float(low=0.01, high=10, default=0.1)}
+
+
+def told(history: History, score: float | None, expected: float | None, seen: int | None = None) -> Trial:
+    trial = tried(history, score)
+    seen = len(history) if seen is None else seen
+    return replace(trial, proposal=replace(trial.proposal, expected=expected, seen=seen))
+
+
+def test_a_prediction_is_measured_against_the_champion_that_was_known_then() -> None:
+    history: History = (tried((), 10.0),)
+    history += (told(history, 14.0, 3.0),)
+    history += (told(history, 13.0, 2.0, seen=1),)  # it was proposed before trial 1 was decided
+    history += (told(history, None, 9.0),)
+    history += (told(history, 20.0, None),)
+    assert [(one.trial, one.expected, one.measured, one.is_right) for one in predictions(history)] == [
+        (1, 3.0, 4.0, True),
+        (2, 2.0, 3.0, True),
+    ]
+    assert record(history) is None
+    history += (told(history, 15.0, 1.0),)
+    summary = record(history)
+    assert summary is not None and (summary.count, summary.right) == (3, 2)
+    assert summary.expected == pytest.approx(2.0) and summary.error == pytest.approx((1 + 1 + 6) / 3)
+    assert summary.words.startswith("2 of 3")
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_prompts_tell_the_effect_of_a_trial(sign: float) -> None:
+    first = tried((), 5.0 * sign, 5.2 * sign, higher_is_better=sign > 0)
+    trial = tried((first,), 7.0 * sign, higher_is_better=sign > 0)
+    trial = replace(trial, proposal=replace(trial.proposal, expected=2.0 * sign, seen=1))
+    (found,) = predictions((first, trial))
+    assert (found.measured, found.is_right) == (pytest.approx(1.9 * sign), True)
+    assert f"{1.9 * sign:+.3g} against the champion then (better)" in in_words(SPACE, (first, trial))
+
+
+def test_predictions_beyond_any_score_do_not_count() -> None:
+    history: History = (tried((), 10.0),)
+    for expected in (1e308, 1e308, -1e308, math.inf, math.nan, 1.0, 2.0, 3.0):
+        history += (told(history, 9.0, expected),)
+    summary = record(history)
+    assert summary is not None and (summary.count, summary.expected) == (3, pytest.approx(2.0))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("rule", [Certify(), Greedy()])
+def test_a_rule_says_its_threshold_in_the_metrics_own_sign(rule: Certify | Greedy, sign: float) -> None:
+    words = rule.in_words(search(12, sign=sign))
+    assert ("above" if sign > 0 else "below") in words and ("below" if sign > 0 else "above") not in words
+    assert rule.in_words(()) == ""
