@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from environments import earlier_trials, plugins, safe_open
 from environments.score import Score
-from flows.spec.clock_time import runs_in_time
+from flows.spec.spec import runs_in_time
 from flows.spending.summary import money
 from flows.views.own_servers import own_servers
 from flows.views.terminal import changes

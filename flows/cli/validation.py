@@ -15,6 +15,7 @@ from environments.plugins import Refused
 from environments.space import Value
 from flows.cli import consent
 from flows.server.server_process import settle_in
+from tasks.imports import missing, missing_in_taskset
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import check_given, choose
 from tasks.store import workspace
@@ -63,12 +64,13 @@ def warnings(environment: Environment) -> list[str]:
 
 
 def lacking(environment: Environment) -> list[str]:
-    """What its programs read, and this machine lacks; they may be meant for another one."""
+    """What its programs read and import, and this machine lacks; they may be meant for another one."""
+    level, of_taskset = choose("auto"), missing_in_taskset(environment)
     try:
-        check_given(choose("auto"), home(), outside(environment))
+        check_given(level, home(), outside(environment))
     except Refused as refused:
-        return [str(refused)]
-    return []
+        return [str(refused), *of_taskset]
+    return [*missing(environment, level).values(), *of_taskset]
 
 
 def _of_judge(environment: Environment) -> Iterator[str]:

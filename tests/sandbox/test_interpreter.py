@@ -11,6 +11,7 @@ import pytest
 import environments
 from environments.plugins import Refused
 from flows.spec import permissions
+from tasks.imports import imported, missing
 from tasks.sandbox import interpreter
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.interpreter import OWN, interpreter_of
@@ -90,3 +91,20 @@ def test_places_of_ours_and_of_keys_are_not_seen_as_editable_packages(
     assert not interpreter.is_hidden(tmp_path / "package")
     monkeypatch.setattr(interpreter, "_editable", lambda prefixes: (tmp_path / "work/package",))
     assert OWN.editable and not OWN.listed(OWN.editable), "beside it is the home of campaigns"
+
+
+def test_what_programs_import_is_looked_for_in_their_sandbox_before_anything_trains(
+    tmp_path: Path, theirs: Path
+) -> None:
+    fit = "import json\nimport helper, lander_tools, nowhere.part\ntry:\n    import optional\nexcept ImportError:\n    pass\n"
+    folder = quadratic(tmp_path / "quad", fit=fit)
+    (folder / "helper.py").write_text("import hooked, nowhere_either\n")
+    (folder / "judge.py").write_text("import numpy, judged_by_nobody\n")
+    listed = environments.load(folder, {"program": ["fit.py", "helper.py"], "python": str(theirs / "venv")})
+    assert set(imported(listed)) == {"lander_tools", "nowhere", "hooked", "nowhere_either", "numpy", "judged_by_nobody"}
+    found = missing(listed, "none")
+    assert set(found) == {"nowhere", "nowhere_either", "numpy", "judged_by_nobody"}
+    assert "fit.py imports nowhere" in found["nowhere"] and "pip install" not in found["nowhere"]
+    ours = missing(environments.load(folder, {"program": ["fit.py"]}), "none")
+    assert set(ours) == {"helper", "lander_tools", "nowhere", "judged_by_nobody"}
+    assert "add it to `program`" in ours["helper"]

@@ -1,0 +1,106 @@
+"""Whether programs find what they import, before anything trains: asked of their Python, in their sandbox."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from environments import Environment
+from environments.plugins import Refused
+from tasks.sandbox import confinement
+from tasks.sandbox.advice import missing_module
+from tasks.sandbox.confinement import Level
+from tasks.sandbox.program import Program
+from tasks.store import workspace
+from tasks.system.clock import clock
+
+SECONDS = 60.0
+FIND = """
+import importlib.util, json, sys
+
+def is_there(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # it was loaded without a spec
+        return True
+
+print("found", json.dumps([name for name in sys.argv[1:] if is_there(name)]))
+"""
+
+
+def imported(environment: Environment) -> dict[str, str]:
+    """The modules that its judge and the files which its command lines name import when they start, each with who does.
+
+    Modules of its own are followed. What a program imports later, or starts, may have been given other modules by then.
+    """
+    program = {name: path for path, name in workspace.baseline_files(environment) if path.is_file()}
+    judged = {path.name: path for path in environment.folder.glob("*.py")}
+    found = dict.fromkeys(environment.judge.imports, "the judge")
+    for command, files in ((environment.train_cmd, program), (environment.judge.command(), judged)):
+        own = {part for name in files for part in Path(name).with_suffix("").parts}
+        waiting = [word for word in shlex.split(command) if word in files and word.endswith(".py")]
+        for name in waiting:  # it grows
+            for module in _imports(files[name]):
+                if (beside := f"{module}.py") in files:
+                    waiting += [beside] if beside not in waiting else []
+                elif module not in own and module not in sys.stdlib_module_names:
+                    found.setdefault(module, name)
+    return found
+
+
+def missing(environment: Environment, level: Level) -> dict[str, str]:
+    """Of these the ones that its Python does not find at this level of the sandbox, each with what to do."""
+    modules = imported(environment)
+    if not modules or environment.remote or shlex.split(environment.train_cmd)[:1] not in (["python"], ["python3"]):
+        return {}
+    with tempfile.TemporaryDirectory(prefix="nightshift-imports-") as folder:
+        place = Path(folder).resolve()
+        place.chmod(0o755)
+        (place / "log").mkdir()
+        with Program(
+            ["python", "-c", FIND, *modules], cwd=place, log=place / "log/imports.txt", marker=f"imports-{os.getpid()}",
+            level=level, view=confinement.of(environment, (place,), ()), limits=environment.limits,
+        ) as program:  # fmt: skip
+            deadline = clock() + SECONDS
+            while program.poll(0.05) is None and clock() < deadline:
+                pass
+            lines = program.tail().splitlines()
+    answers = [line.partition("found ")[2] for line in lines if "found [" in line]
+    if not answers:
+        raise Refused(f"its Python does not start: {' '.join(lines)[-300:] or 'it printed nothing'}")
+    found = set(json.loads(answers[-1]))
+    return {
+        module: f"{name} imports {module}: {missing_module(environment, module)}"
+        for module, name in modules.items()
+        if module not in found
+    }
+
+
+def missing_in_taskset(environment: Environment) -> list[str]:
+    """What the taskset of a text judge imports, and Nightshift's own Python, which runs it, does not find."""
+    file = environment.folder / str(environment.judge.model_dump().get("taskset", ""))
+    if not file.is_file():
+        return []
+    own = {path.stem for path in environment.folder.iterdir()}
+    modules = [module for module in _imports(file) if module not in own and find_spec(module) is None]
+    return [f"{file.name} imports {module}: it is not installed in {sys.executable}" for module in modules]
+
+
+def _imports(file: Path) -> Iterator[str]:
+    """The first parts of the modules that a file imports at its top."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError) as broken:
+        raise Refused(f"{file} is no Python that this version reads: {broken}: correct it") from broken
+    for line in tree.body:
+        if isinstance(line, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in line.names)
+        elif isinstance(line, ast.ImportFrom) and line.module and not line.level:
+            yield line.module.partition(".")[0]
