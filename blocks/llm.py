@@ -1,8 +1,8 @@
-"""The Prefect Block of the language model: its name, endpoint, credentials and limits.
+"""The Prefect Block of the language model: its name, endpoint, credentials and prices.
 
 Saved once; campaigns whose proposer needs a model and names none read it:
 
-    LLM(models=["anthropic/claude-sonnet-4-5"], key_variable="ANTHROPIC_API_KEY", max_usd=5).save("nightshift")
+    LLM(models=["anthropic/claude-sonnet-4-5"], key_variable="ANTHROPIC_API_KEY").save("nightshift")
 
 Only append fields: their order is part of the schema that saved blocks are checked against.
 """
@@ -17,12 +17,12 @@ from pydantic import ConfigDict, Field, SecretStr, model_validator
 
 
 class LLM(Block):
-    """The language model that proposes: its name, endpoint, credentials and limits."""
+    """The language model that proposes: its name, endpoint, credentials and prices."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
     _block_type_name = "Nightshift LLM"
     _block_type_slug = "nightshift-llm"
-    _description = "The language model that proposes: its name, endpoint, credentials and limits."
+    _description = "The language model that proposes: its name, endpoint, credentials and prices."
 
     provider: str | None = Field(
         None,
@@ -61,8 +61,6 @@ class LLM(Block):
     usd_per_million_output: float | None = Field(
         None, ge=0, description="USD per million output tokens, where LiteLLM knows no price."
     )
-    max_usd: float | None = Field(None, gt=0, description="Spending limit of one campaign in USD.")
-    max_tokens: int | None = Field(None, gt=0, description="Limit of input and output tokens of one campaign.")
 
     @model_validator(mode="after")
     def _can_be_asked(self) -> Self:

@@ -100,7 +100,11 @@ def patched(
         if made is None or UNSIGNED.search(said):
             raise _reason(said)
         if made != other:
-            raise EditFailed(f"the edit does not apply: {_both_places(said, other_said)}")
+            hunks = [both[0] for both in MOVED.findall(other_said) if both not in MOVED.findall(said)]
+            raise EditFailed(
+                f"the edit does not apply: there are several places for hunk {', '.join(hunks)}; correct all line "
+                "numbers, or add lines around the change"
+            )
     return {**{name: text for name, text in before.items() if name not in names}, **made}
 
 
@@ -209,18 +213,6 @@ def _reason(said: str) -> EditFailed:
         return NotThere(nowhere[2], nowhere[1].split("\n"))
     errors = [line.removeprefix("error: ") for line in said.splitlines() if line.startswith("error: ")]
     return EditFailed(f"the edit does not apply: {'; '.join(errors) or said}")
-
-
-def _both_places(said: str, other: str) -> str:
-    """Which hunks stand in several places, by what git says of its attempts from the top and from the bottom."""
-    first, last = (dict(MOVED.findall(one)) for one in (said, other))
-    hunks = [
-        f"hunk {number} (lines {first.get(number, FIRST)} and {line})"
-        for number, line in last.items()
-        if line != first.get(number, str(FIRST))
-    ]
-    where = ", ".join(hunks) or "a hunk"
-    return f"there are several places for {where}; correct all line numbers, or add lines around the change"
 
 
 def _lay_out(folder: Path, texts: Mapping[str, str]) -> None:

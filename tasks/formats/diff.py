@@ -20,7 +20,7 @@ from itertools import takewhile
 
 from tasks.editing import patches
 from tasks.editing.patches import EditFailed, NotThere
-from tasks.formats._answer import NoEdit, check_complete, fences, nearest
+from tasks.formats._answer import NoEdit, check_complete, fences, what_lacks
 from tasks.system.redact import capped
 
 NUMBERED = re.compile(r"^@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
@@ -50,7 +50,7 @@ def read(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict
     try:
         return patches.patched(files, "".join(f"{_prefixed(line, editable)}\n" for line in lines), editable)
     except NotThere as wrong:
-        raise NoEdit(f"{wrong}{nearest(files.get(wrong.name, ''), wrong.lines)}") from wrong
+        raise NoEdit(f"{wrong}; {what_lacks(files.get(wrong.name, ''), wrong.lines)}") from wrong
     except EditFailed as wrong:
         raise NoEdit(str(wrong)) from wrong
 
@@ -97,11 +97,12 @@ def _check_end(diff: Sequence[str]) -> None:
     """Refuse a diff whose last hunk has fewer lines than its head says: half of a change may be a removal."""
     at = max((at for at, line in enumerate(diff) if line.startswith("@@")), default=0)
     if numbers := NUMBERED.match(diff[at]):
-        stated = [int(number or 1) for number in numbers.groups()]
-        counts = [sum(line[:1] in (" ", sign, "") for line in diff[at + 1 :]) for sign in "-+"]
-        lost = [number - count for number, count in zip(stated, counts, strict=True)]
+        lost = [
+            int(number or 1) - sum(line[:1] in (" ", sign, "") for line in diff[at + 1 :])
+            for number, sign in zip(numbers.groups(), "-+", strict=True)
+        ]
         if min(lost) >= 0 and max(lost) > 0 and lost != [1, 1]:  # a blank line at the end is easily lost
             raise NoEdit(
-                f"the last hunk has {counts[0]} old and {counts[1]} new lines, and its head says {stated[0]} and "
-                f"{stated[1]}: it may be cut off. Put the diff between ```diff and ```, and write `@@ ... @@`"
+                "the last hunk has fewer lines than its head says: it may be cut off. Put the diff between ```diff "
+                "and ```, and write `@@ ... @@`"
             )

@@ -17,11 +17,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tasks.formats._answer import FENCE, NoEdit, check_complete, named, nearest
+from tasks.formats._answer import FENCE, NoEdit, check_complete, named, what_lacks
 
 OPEN = re.compile(r"^(<{5,})[ \t]*SEARCH\b:?(.*)$")
 MARKER = re.compile(r"^(?:(<{5,})[ \t]*SEARCH\b.*|(={5,})|(>{5,})[ \t]*REPLACE\b.*)$")
-SHOWN_PLACES = 8
 
 
 @dataclass(frozen=True)
@@ -110,24 +109,17 @@ def _applied(before: str | None, block: Block, where: str) -> str:
         raise NoEdit(f"{where}: there is no file {block.name} yet; an empty SEARCH makes it")
     if block.search == block.replace:
         raise NoEdit(f"{where}: SEARCH and REPLACE are the same")
-    lines = before.removesuffix("\n").split("\n")
-    replace = block.replace
-    places = _places(lines, block.search)
+    lines, bare = before.removesuffix("\n").split("\n"), [line.rstrip() for line in block.search]
+    places = _places([line.rstrip() for line in lines], bare)
     if not places:
-        bare = [line.rstrip() for line in block.search]
-        places = _places([line.rstrip() for line in lines], bare)
-        if len(places) == 1:  # of lines that stay, the file's own ends stay
-            own = dict(zip(bare, lines[places[0] :], strict=False))
-            replace = tuple(own.get(line.rstrip(), line) for line in replace)
-    if not places:
-        raise NoEdit(f"{where}: SEARCH is not in the file{nearest(before, block.search)}")
+        raise NoEdit(f"{where}: SEARCH is not in the file; {what_lacks(before, block.search)}")
     if len(places) > 1:
-        shown = ", ".join(str(place + 1) for place in places[:SHOWN_PLACES]) + ", ..." * (len(places) > SHOWN_PLACES)
         raise NoEdit(
-            f"{where}: SEARCH is in the file {len(places)} times (lines {shown}); "
+            f"{where}: SEARCH is in the file {len(places)} times (first in lines {places[0] + 1} and {places[1] + 1}); "
             "add lines around it until it is there once"
         )
-    lines[places[0] : places[0] + len(block.search)] = replace
+    own = dict(zip(bare, lines[places[0] :], strict=False))  # of lines that stay, the file's own ends stay
+    lines[places[0] : places[0] + len(bare)] = [own.get(line.rstrip(), line) for line in block.replace]
     return _joined(lines, before.endswith("\n"))
 
 

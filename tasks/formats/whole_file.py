@@ -13,11 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from tasks.formats._answer import FILE, LINE_CHARACTERS, Fence, NoEdit, check_complete, fences, named
+from tasks.formats._answer import DECORATION, Fence, NoEdit, check_complete, fences, named
 
 LANGUAGES = ("", "py", "python", "python3")
 """Of a fence without a name that may be a Python file; others are commands to be run, and the like."""
-KEY = re.compile(r"\b(?:title|file|filename|path|name)=")
 
 
 def read(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
@@ -44,19 +43,18 @@ def read(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict
 
 def _name(fence: Fence, editable: Sequence[str]) -> str | None:
     """Which file a block is; None where it is none, such as a command to be run."""
-    language, _, rest = KEY.sub(" ", fence.info).replace("{", " ").replace(":", " ").partition(" ")
-    for spoken in (*([rest] if rest.strip() else []), fence.info, fence.above):
-        name = named(spoken, editable)
-        if name is not None:
-            return name
-    if language.lower() not in LANGUAGES and all(name.endswith(".py") for name in editable):
+    if name := named(fence.info, editable):
+        return name
+    language = re.split(r"[\s{:]", fence.info, maxsplit=1)[0].lower()
+    is_program = language in LANGUAGES or not all(name.endswith(".py") for name in editable)
+    if not is_program and fence.above.strip(DECORATION) not in editable:
         return None
-    other = FILE.search(fence.above[:LINE_CHARACTERS])
-    if len(editable) == 1 and not other:
+    if name := named(fence.above, editable):
+        return name
+    if len(editable) == 1:
         return editable[0]
-    said = f"speaks of {other[0]!r}" if other else "names no file"
     raise NoEdit(
-        f"the fenced block in line {fence.line} of the answer {said}: put the name of an editable file "
+        f"the fenced block in line {fence.line} of the answer names no file: put the name of an editable file "
         f"({', '.join(editable)}) alone on the line before it"
     )
 

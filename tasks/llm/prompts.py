@@ -45,10 +45,11 @@ def render(name: str, folder: Path | None, **values: object) -> str:
         raise Refused(f"prompt {name}.md includes itself: write into your file what you need of ours") from endless
     except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, OSError) as wrong:
         # A fault in a part is told with the part's own place.
-        place = getattr(wrong, "filename", None) or (folder / f"{name}.md" if folder else f"{name}.md")
         line = f", line {wrong.lineno}" if isinstance(wrong, jinja2.TemplateSyntaxError) else ""
-        may = ", ".join(("problem", "told", *DEFAULTS))
-        raise Refused(f"prompt {place}{line}: {wrong}. Values that a prompt may name: {may}") from wrong
+        raise Refused(
+            f"prompt {getattr(wrong, 'filename', None) or f'{name}.md'}{line}: {wrong}. Values that a prompt may name: "
+            f"{', '.join(('problem', 'told', *DEFAULTS))}"
+        ) from wrong
 
 
 def check(folder: Path | None) -> None:

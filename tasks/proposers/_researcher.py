@@ -35,9 +35,7 @@ class Researcher(Proposer, ModelOptions):
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         for account in self.accounts():
-            usd = min((most for most in (account.max_usd, left.usd) if most is not None), default=None)
-            tokens = min((most for most in (account.max_tokens, left.tokens) if most is not None), default=None)
-            check(account.model_copy(update={"max_usd": usd, "max_tokens": tokens}))
+            check(account, left)
 
 
 def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tuple[Message, ...]:

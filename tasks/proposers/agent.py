@@ -22,11 +22,10 @@ from tasks.agents import running
 from tasks.agents.folder import LeftBehind
 from tasks.agents.settings import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting
 from tasks.editing.edits import EditFailed, diff_of
-from tasks.llm.answers import CATEGORY, RATIONALE, expected
+from tasks.llm.answers import CATEGORY, HEADER, RATIONALE, expected
 from tasks.llm.prompt_parts import start, told
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data, one_line
-from tasks.llm.reading import HEADER
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.system import file_trees
@@ -126,16 +125,16 @@ class Agent(Proposer):
 
     def _ask(self, brief: Brief, place: Path | None) -> _Outcome:
         """Run it in a folder of its own, and copy the task and its output to `place`."""
-        program = shutil.which(self._setting.argv[0])
-        if program is None:
-            raise Unavailable(f"{self._name}: no program {self._setting.argv[0]!r} on PATH")
         room = Path(tempfile.mkdtemp(prefix="nightshift-agent-"))
         try:
-            return self._ask_in(room, brief, str(Path(program).absolute()), place)
+            return self._ask_in(room, brief, place)
         finally:
             file_trees.remove(room)
 
-    def _ask_in(self, room: Path, brief: Brief, program: str, place: Path | None) -> _Outcome:
+    def _ask_in(self, room: Path, brief: Brief, place: Path | None) -> _Outcome:
+        program = shutil.which(self._setting.argv[0])
+        if program is None:
+            raise Unavailable(f"{self._name}: no program {self._setting.argv[0]!r} on PATH")
         work, log = room / "work", room / "log.txt"
         work.mkdir()
         parts = {"problem": brief.problem, "told": told(brief)}
@@ -151,7 +150,7 @@ class Agent(Proposer):
         seconds = max(min(self.wall_seconds, left), 1.0)
         names = (*EVERYBODYS, *(self._setting.variables if self.environment is None else self.environment))
         variables = {name: os.environ[name] for name in names if name in os.environ}
-        argv = [program, *self._setting.command(PROMPT, self.model)[1:]]
+        argv = [str(Path(program).absolute()), *self._setting.command(PROMPT, self.model)[1:]]
         try:
             ended = running.run(argv, cwd=work, log=log, variables=variables, seconds=seconds)
         finally:
@@ -169,11 +168,11 @@ class Agent(Proposer):
             return _Outcome(said, None, str(spoiled))
 
     def _suggestion(self, brief: Brief, outcome: _Outcome) -> Suggestion:
-        said, left = outcome.said, outcome.left
+        said, left, before = outcome.said, outcome.left, start(brief)
         if left is None:
             raise Unusable(f"{self._name}: {outcome.spoiled}", said.message, said.usage)
-        values, before = {**start(brief), **left.params}, start(brief)
-        if not left.files and values == before:
+        params = {**before, **left.params}
+        if not left.files and params == before:
             raise Unusable(f"{self._name}: it changed nothing", said.message, said.usage)
         rationale, category, change = _why(left.rationale or said.message)
         try:
@@ -181,15 +180,10 @@ class Agent(Proposer):
         except EditFailed as wrong:
             edit = str(wrong)
         return Suggestion(
-            values,
-            rationale or f"{self._name} does not say why",
-            left.files or None,
-            category,
-            "\n\n".join(part for part in (said.message, edit) if part),
-            said.usage,
-            model=f"{self._name} {self.model}".rstrip(),
-            expected=change,
-        )
+            params, rationale or f"{self._name} does not say why", left.files or None, category,
+            "\n\n".join(filter(None, (said.message, edit))), said.usage,
+            model=f"{self._name} {self.model}".rstrip(), expected=change,
+        )  # fmt: skip
 
 
 def _why(text: str) -> tuple[str, str, float | None]:

@@ -66,34 +66,32 @@ class Hybrid(Researcher):
     def mode(self, history: Sequence[Trial], rejected: Sequence[RejectedProposal] = ()) -> Mode:
         """The mode of the trial after `history`."""
         # The inbox is of neither mode. An edit that a person rejected is one that could not be tried.
-        trials = [trial for trial in history if trial.number > 0 and not trial.proposal.inbox]
-        unwanted = [one.number for one in rejected if one.proposal.proposer == self.writer]
+        turns = {trial.number: trial for trial in history if trial.number > 0 and not trial.proposal.inbox}
+        unwanted = {one.number for one in rejected if one.proposal.proposer == self.writer}
         mode = Mode()
-        for trial in trials:
-            for number in [number for number in unwanted if number < trial.number]:
-                unwanted.remove(number)
-                mode = self._after_edit(mode, number, is_kept=False, is_failed=True)
-            is_instead = bool(trial.proposal.instead_of)
-            is_kept, is_failed = trial.verdict.kind == "keep", is_instead or trial.verdict.kind == "crash"
-            if mode.what == "numbers":
-                mode = Mode() if is_kept else self._after_numbers(mode)
-            elif trial.proposal.proposer == self.writer or is_instead:
-                mode = self._after_edit(mode, trial.number, is_kept and not is_instead, is_failed)
-            else:  # another proposer had the turn while an edit waited for approval
+        for number in sorted(turns.keys() | unwanted):
+            trial = turns.get(number)
+            is_instead = trial is not None and bool(trial.proposal.instead_of)
+            is_edit = trial is None or is_instead or trial.proposal.proposer == self.writer
+            is_kept = trial is not None and trial.verdict.kind == "keep"
+            is_failed = trial is None or is_instead or trial.verdict.kind == "crash"
+            if mode.what == "code" and is_edit:
+                mode = self._after_edit(mode, number, is_kept and not is_instead, is_failed)
+            elif mode.what == "numbers" and trial is not None:
+                mode = self._after_numbers(mode, is_kept)
+            else:  # it had waited for approval since the mode was another, or had the turn while an edit waited
                 mode = replace(mode, why="")
-        for number in unwanted:
-            mode = self._after_edit(mode, number, is_kept=False, is_failed=True)
         return mode
 
-    def _after_numbers(self, mode: Mode) -> Mode:
+    def _after_numbers(self, mode: Mode, is_kept: bool) -> Mode:
         fruitless = mode.fruitless + 1
+        if is_kept:
+            return Mode()
         if fruitless >= self.stall:
             return Mode("code", why=f"over to code: {fruitless} trials of numbers in a row without a keep")
         return Mode("numbers", fruitless)
 
     def _after_edit(self, mode: Mode, number: int, is_kept: bool, is_failed: bool) -> Mode:
-        if mode.what == "numbers":  # it waited for approval since the mode was code
-            return replace(mode, why="")
         fruitless, failed = mode.fruitless + 1, mode.failed + 1 if is_failed else 0
         if is_kept:
             return Mode(why=f"back to numbers: the edit of trial {number} was kept, and is to be tuned")

@@ -35,7 +35,8 @@ DEVIATION = 0.2  # standard deviation of an untrained policy's Gaussians, as a s
 STAY = 1.5  # logit of the champion's category: of two, an untrained policy takes it four times in five
 SQUASH = 3.0  # run standard deviations that make an effect a large one
 CRASH, CANCELLED = -0.5, -0.3  # rewards without a score; a cancelled trial was clearly behind
-BATCH = 64  # trials of an update, the newest ones
+HIDDEN, LEARNING_RATE = 32, 1e-3  # units of the hidden layer; Adam's step
+UPDATE_EVERY, BATCH = 4, 64  # trials between two updates, and the newest ones that each of these sees
 REPLAYED = 400  # trials of a campaign that are replayed, the newest ones, which bounds the cost of a call
 CLIP, EPOCHS, ENTROPY, GRADIENT_NORM = 0.2, 8, 0.01, 0.5  # of PPO; ENTROPY is a weight in the loss
 
@@ -47,11 +48,6 @@ class Learned(Numeric):
     learns_from_imported = False  # its rewards need a campaign's champion and the noise of its runs
     startup: int = Field(default=8, ge=1, le=1_000)
     """Points of the design before the policy takes over; the design goes on while no trial has a score."""
-    hidden: int = Field(default=32, ge=4, le=256)
-    """Units of the network's hidden layer."""
-    learning_rate: float = Field(default=1e-3, gt=0, le=0.1)
-    update_every: int = Field(default=4, ge=1, le=100)
-    """Trials between two updates."""
 
     def propose(self, brief: Brief) -> Suggestion | None:
         seen = Observations.of(brief.space, brief.history, brief.pending)
@@ -77,7 +73,7 @@ class Learned(Numeric):
         torch.set_num_threads(1)  # how many there are must not decide what is proposed
         encoding, left = Encoding(varied(brief.space)), brief.left.trials
         rng = torch.Generator().manual_seed(brief.campaign_seed)
-        policy, steps = Policy(encoding, self.hidden, self.learning_rate, rng), list[Step]()
+        policy, steps = Policy(encoding, rng), list[Step]()
         parts = [(part, float(len(part))) for part in campaigns(brief.earlier)]
         for part, planned in (*parts, (brief.history, None if left is None else len(brief.history) + left)):
             state = SearchState(encoding, planned)
@@ -86,7 +82,7 @@ class Learned(Numeric):
                 action = None if point is None else encoding.action(point)
                 if action is not None and trial.number > 0 and place >= len(part) - REPLAYED:
                     steps.append(Step(state.features, state.leaning, action, reward))
-                    if len(steps) % self.update_every == 0:
+                    if len(steps) % UPDATE_EVERY == 0:
                         policy.update(steps[-BATCH:])
                 state.add(trial, action, reward)
         return policy, state
@@ -111,15 +107,15 @@ def rewards(history: History) -> tuple[float, ...]:
     sizes = [abs(effect) for effect in effects if effect]
     # Where hardly any noise was seen, an effect is large or small beside the campaign's others.
     scale = max(SQUASH * estimate.sd if estimate else 0.0, statistics.median(sizes or [1.0]))
-    return tuple(_reward(trial, effect, scale) for trial, effect in zip(history, effects, strict=True))
 
+    def reward(trial: Trial, effect: float | None) -> float:
+        if trial.verdict.kind == "crash" or is_barred(trial):
+            return CRASH
+        if trial.verdict.kind == "cancelled":
+            return CANCELLED
+        return 0.0 if effect is None else math.tanh(effect / scale)
 
-def _reward(trial: Trial, effect: float | None, scale: float) -> float:
-    if trial.verdict.kind == "crash" or is_barred(trial):
-        return CRASH
-    if trial.verdict.kind == "cancelled":
-        return CANCELLED
-    return 0.0 if effect is None else math.tanh(effect / scale)
+    return tuple(map(reward, history, effects))
 
 
 @dataclass(frozen=True)
@@ -151,10 +147,9 @@ class Encoding:
 
 
 class SearchState:
-    """The state of a campaign when a trial is proposed."""
+    """The state of a campaign when a trial is proposed; `planned`: trials in all, None where nothing limits them."""
 
     def __init__(self, encoding: Encoding, planned: float | None) -> None:
-        """`planned`: trials in all; None where nothing limits them."""
         self.encoding, self.planned, self.decided = encoding, planned, 0
         scales, *others = encoding.widths
         self.champion = torch.tensor([0.5] * scales + [0.0] * sum(others), dtype=torch.float64)
@@ -163,10 +158,12 @@ class SearchState:
     def add(self, trial: Trial, action: Tensor | None, reward: float) -> None:
         kind = trial.verdict.kind
         self.decided += 1
-        if action is not None and trial.number > 0:
+        if action is None:
+            return
+        if trial.number > 0:
             outcome = torch.tensor([reward, kind == "keep", kind == "crash"], dtype=torch.float64)
             self.recent = [(action, outcome), *self.recent][:RECENT]
-        if action is not None and kind == "keep":
+        if kind == "keep":
             self.champion = action
 
     @property
@@ -200,18 +197,18 @@ class Policy(nn.Module):
     Its outputs are added to the leaning; standard deviations do not depend on the state.
     """
 
-    def __init__(self, encoding: Encoding, hidden: int, learning_rate: float, rng: torch.Generator) -> None:
+    def __init__(self, encoding: Encoding, rng: torch.Generator) -> None:
         super().__init__()
         self.widths = encoding.widths
         size = sum(self.widths)
         features = SearchState(encoding, None).features.numel()
-        weights = torch.randn(features, hidden, dtype=torch.float64, generator=rng) / math.sqrt(features)
-        heads = 0.01 * torch.randn(hidden, size + 1, dtype=torch.float64, generator=rng) / math.sqrt(hidden)
+        weights = torch.randn(features, HIDDEN, dtype=torch.float64, generator=rng) / math.sqrt(features)
+        heads = 0.01 * torch.randn(HIDDEN, size + 1, dtype=torch.float64, generator=rng) / math.sqrt(HIDDEN)
         self.hidden, self.heads = nn.Parameter(weights), nn.Parameter(heads)
-        self.hidden_bias = nn.Parameter(weights.new_zeros(hidden))
+        self.hidden_bias = nn.Parameter(weights.new_zeros(HIDDEN))
         self.heads_bias = nn.Parameter(weights.new_zeros(size + 1))
         self.log_deviation = nn.Parameter(weights.new_full((self.widths[0],), math.log(DEVIATION)))
-        self.optimizer = torch.optim.Adam(self.parameters(), lr=learning_rate)
+        self.optimizer = torch.optim.Adam(self.parameters(), lr=LEARNING_RATE)
 
     def forward(self, features: Tensor, leaning: Tensor) -> tuple[list[Any], Tensor]:
         """The distributions of an action's parts in n states, and the values of these (n)."""

@@ -9,9 +9,8 @@ from pydantic import Field
 from environments.space import Choice, Float, Int, Parameter, Space
 from tasks.llm import trace
 from tasks.llm.account import Account
-from tasks.llm.answers import ideas
+from tasks.llm.answers import Misread, ideas
 from tasks.llm.chat import ask
-from tasks.llm.reading import Misread
 from tasks.proposers._researcher import Researcher, conversation, suggestion
 from tasks.proposing.brief import Brief, Suggestion, Unusable
 from tasks.trial import NOTHING_BOUGHT, Usage

@@ -6,9 +6,8 @@ from typing import ClassVar, Literal
 
 from tasks.formats import NoEdit
 from tasks.llm.account import Account
-from tasks.llm.answers import changed, headed
+from tasks.llm.answers import Misread, changed, headed
 from tasks.llm.chat import ask
-from tasks.llm.reading import Misread
 from tasks.proposers._researcher import Researcher, conversation, suggestion
 from tasks.proposing.brief import Brief, Suggestion, Unavailable, Unusable
 from tasks.trial import NOTHING_BOUGHT, Usage

@@ -10,9 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from environments.space import Value
 from tasks.formats import NoEdit
-from tasks.llm.answers import changed, values
+from tasks.llm.answers import Misread, changed, values
 from tasks.llm.prompt_parts import start
-from tasks.llm.reading import Misread
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, Suggestion, Unusable
 from tasks.trial import NOTHING_BOUGHT

@@ -116,13 +116,6 @@ def test_no_command_line_shows_a_variable(play: Play, monkeypatch: pytest.Monkey
     assert b"sk-not-to-be-seen" not in lines and b"sk-not-to-be-seen".hex().encode() not in lines
 
 
-def test_it_may_change_parameters_or_add_an_editable_file_instead(play: Play, tmp_path: Path) -> None:
-    suggestion = play("params")
-    assert (suggestion.params, suggestion.files) == ({"lr": 0.5, "layers": 2}, None)
-    assert suggestion.rationale == "I am done."
-    assert play("new file", told=brief(tmp_path, seed=4)).files == {"lib/new.py": "x = 1\n"}
-
-
 @pytest.mark.parametrize(
     ("act", "why"),
     [("nothing", "claude: it changed nothing"), ("forbidden", "claude: it changed 'TASK.md', which is not editable")],
@@ -236,16 +229,6 @@ def test_what_was_answered_in_an_earlier_life_is_not_asked_again(play: Play, tmp
     assert len(scripted_agent.asked(tmp_path / "bin")) == 1
     assert play("edit", told=brief(tmp_path, seed=4)) == first
     assert len(scripted_agent.asked(tmp_path / "bin")) == 2
-
-
-def test_its_category_and_its_prediction_may_be_in_bold(play: Play, tmp_path: Path) -> None:
-    words = "Steps are too long.\n\n- **Expected:** -0.5\n\n**Category**: `learning rate`\n"
-    write = (
-        f"import pathlib\npathlib.Path('rationale.md').write_text({words!r})\npathlib.Path('train.py').write_text('')"
-    )
-    found = agent(command=["python3", "-c", write]).propose(brief(tmp_path))
-    assert found is not None
-    assert (found.rationale, found.category, found.expected) == ("Steps are too long.", "learning rate", -0.5)
 
 
 def test_a_repository_that_it_has_prepared_runs_nothing_of_ours(play: Play, tmp_path: Path) -> None:

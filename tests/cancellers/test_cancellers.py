@@ -125,13 +125,6 @@ def test_a_pruner_waits_for_its_warmup(kind: Any) -> None:
     assert due % 6 == 0  # with a reduction by 3, the rungs of a ladder are 6 and 18
 
 
-def test_a_cancelled_run_does_not_compete_on_a_ladder() -> None:
-    """Nobody has seen whether what it boasted of was true."""
-    history = (trial(0, [rising(60, noise=0.0)], "keep"), cancelled(1, rising(900, noise=0.0)[:6]))
-    middling = rising(80, noise=0.0)
-    assert first_due(Pruner(kind="successive_halving"), history, middling) is None
-
-
 @pytest.mark.parametrize("up", [True, False])
 def test_the_best_by_progress_go_on_and_the_first_all_do(up: bool) -> None:
     def at(value: float) -> Curve:

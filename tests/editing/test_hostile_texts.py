@@ -13,9 +13,8 @@ import environments
 from environments import Environment
 from tasks.editing.edits import EditFailed, apply_edit, diff_of, patched
 from tasks.formats import NoEdit
-from tasks.llm.answers import changed, headed, ideas
-from tasks.llm.reading import Misread
-from tasks.proposing.duplicates import meaning
+from tasks.llm.answers import Misread, changed, headed, ideas
+from tasks.proposing.validation import meaning
 from tests.support.hostile_texts import HostileText, all_of_them
 from tests.support.toy import quadratic
 
