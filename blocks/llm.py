@@ -26,8 +26,7 @@ class LLM(Block):
 
     provider: str | None = Field(
         None,
-        description="LiteLLM's name of the provider, prefixed to each model's name. Not needed where names have "
-        "it, nor for a base URL with OpenAI's protocol.",
+        description="LiteLLM's name of the provider, if the models' names are without; not needed for a base URL.",
         examples=["anthropic", "openai", "gemini", "ollama_chat"],
     )
     models: list[str] = Field(

@@ -128,10 +128,10 @@ def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | 
         named = replace(suggestion, proposer=suggestion.proposer or name_of(proposer))
         if not proposer.asks:
             checks.environment.complete(named.params)  # a numeric proposer takes the space from us
-        found = _checked(checks, told, named, best(brief.history))
-        if isinstance(found, Proposal):
-            return found
-        refusals += (found,)
+        checked = _checked(checks, told, named, best(brief.history))
+        if isinstance(checked, Proposal):
+            return checked
+        refusals += (checked,)
     return given_up(f"turned down {len(refusals)} times, the last time: {refusals[-1].reason}")
 
 
@@ -139,33 +139,27 @@ def _checked(
     checks: ProposalChecks, brief: Brief, suggestion: Suggestion, start: Trial | None
 ) -> Proposal | Refusal:  # fmt: skip
     """The suggestion as a proposal, or why it cannot be tried. (start: the trial whose program it changes)"""
-    said = suggestion.text, suggestion.proposer, suggestion.usage
     try:
-        proposal = proposal_of(checks, brief, suggestion, start)
+        edit, parent = checks.program_of(suggestion, start)
+        proposal = Proposal(
+            params=checks.environment.complete(suggestion.params),
+            edit=edit,
+            rationale=suggestion.rationale,
+            parent=parent,
+            seen=len(brief.history),
+            pending=tuple(sorted(brief.pending)),
+            proposer=suggestion.proposer,
+            usage=sum((one.usage for one in brief.refusals), suggestion.usage),
+            model=suggestion.model,
+            category=suggestion.category,
+            expected=suggestion.expected,
+            turned_down=turned_down(brief.refusals),
+            switch=suggestion.switch,
+        )
         reason = checks.fault(brief, proposal)
     except (Refused, EditFailed) as wrong:
-        return Refusal(str(wrong), *said)
-    return Refusal(reason, *said) if reason else proposal
-
-
-def proposal_of(checks: ProposalChecks, brief: Brief, suggestion: Suggestion, start: Trial | None) -> Proposal:
-    """The suggestion with everything that a trial needs to know; Refused if a parameter or file is invalid."""
-    edit, parent = checks.program_of(suggestion, start)
-    return Proposal(
-        params=checks.environment.complete(suggestion.params),
-        edit=edit,
-        rationale=suggestion.rationale,
-        parent=parent,
-        seen=len(brief.history),
-        pending=tuple(sorted(brief.pending)),
-        proposer=suggestion.proposer,
-        usage=sum((one.usage for one in brief.refusals), suggestion.usage),
-        model=suggestion.model,
-        category=suggestion.category,
-        expected=suggestion.expected,
-        turned_down=turned_down(brief.refusals),
-        switch=suggestion.switch,
-    )
+        reason = str(wrong)
+    return Refusal(reason, suggestion.text, suggestion.proposer, suggestion.usage) if reason else proposal
 
 
 def turned_down(refusals: tuple[Refusal, ...]) -> tuple[str, ...]:

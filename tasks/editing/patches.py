@@ -57,15 +57,12 @@ class NotThere(EditFailed):
         self.lines = lines
 
 
-def patched(
-    before: Mapping[str, str], diff: str, editable: Sequence[str] | None = None, reverse: bool = False
-) -> dict[str, str]:
+def patched(before: Mapping[str, str], diff: str, editable: Sequence[str] | None = None) -> dict[str, str]:
     """Texts, by name, as a diff leaves them. A file that it removes is not among them.
 
     Args:
         before: Bytes that are not UTF-8 are surrogates (`surrogateescape`).
         editable: The files that it may change and add, and nothing else; None: it may remove some, too.
-        reverse: Make the texts as they were before the diff.
 
     Raises:
         EditFailed: it does not apply in one way only, or does more than it may.
@@ -80,7 +77,7 @@ def patched(
         with tempfile.TemporaryDirectory() as folder:
             scratch = Path(folder)
             _lay_out(scratch, {name: before[name] for name in names if name in before})
-            done = _git([*APPLY, "--apply", "--summary", *options, *["--reverse"] * reverse], scratch, text)
+            done = _git([*APPLY, "--apply", "--summary", *options], scratch, text)
             if done.returncode:
                 return None, _said(done)
             for line in done.stdout.decode(errors="replace").splitlines():

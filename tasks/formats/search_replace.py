@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tasks.formats._answer import FENCE, NoEdit, check_complete, named, what_lacks
 
@@ -23,8 +23,7 @@ OPEN = re.compile(r"^(<{5,})[ \t]*SEARCH\b:?(.*)$")
 MARKER = re.compile(r"^(?:(<{5,})[ \t]*SEARCH\b.*|(={5,})|(>{5,})[ \t]*REPLACE\b.*)$")
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """Lines to search, and their replacement."""
 
     name: str

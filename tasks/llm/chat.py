@@ -113,11 +113,11 @@ def _answer(account: Account, request: RecordedRequest) -> Answer:
         return _read(account, messages, reply)
     except Unavailable:
         raise
+    except (TimeoutError, library.Timeout) as late:
+        given = litellm_client.count(account.model, messages)  # paid for; how much was written is unknown
+        reason = f"timeout: no answer in {account.answer_seconds:g} s: raise timeout_seconds"
+        raise _unavailable(account, reason, Usage(1, given, 0, account.usd(given, 0))) from late
     except Exception as error:  # whatever a strange reply makes LiteLLM raise, there is no answer
-        if isinstance(error, TimeoutError | library.Timeout):
-            given = litellm_client.count(account.model, messages)  # paid for; how much was written is unknown
-            reason = f"timeout: no answer in {account.answer_seconds:g} s: raise timeout_seconds"
-            raise _unavailable(account, reason, Usage(1, given, 0, account.usd(given, 0))) from error
         status, (said, has_traceback, _) = getattr(error, "status_code", None), str(error).partition("Traceback (most")
         kind = f"{type(error).__name__} ({status})" if status else type(error).__name__
         if has_traceback:  # LiteLLM's own, over the reply

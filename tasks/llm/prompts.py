@@ -53,11 +53,7 @@ def render(name: str, folder: Path | None, **values: object) -> str:
 
 
 def check(folder: Path | None) -> None:
-    """See before a night that an environment's own prompts can be said, of a campaign that is yet to begin.
-
-    Raises:
-        Refused: a file of a name that no prompt has, one that is no template, or that names what there is not.
-    """
+    """Refuse an environment's own prompts that cannot be said of a campaign that is yet to begin."""
     from tasks.llm.prompt_parts import told  # loads numeric search, too
 
     problem = Problem(editable=("train.py",))

@@ -102,10 +102,13 @@ class Hybrid(Researcher):
         return Mode("code", fruitless, failed)
 
     def _numeric(self) -> Proposer:
-        return _load(self.numeric, self.numeric_options)
+        return plugins.make("tasks.proposers", self.numeric, Proposer, self.numeric_options)  # type: ignore[type-abstract]
 
     def _writer(self) -> Proposer:
-        return _load(self.writer, self.writer_options, self)
+        """The writer; its language model is the hybrid's own, unless its options say another."""
+        cls = plugins.load("tasks.proposers", self.writer, Proposer)  # type: ignore[type-abstract]
+        own = {name: getattr(self, name) for name in Researcher.model_fields if issubclass(cls, Researcher)}
+        return plugins.make("tasks.proposers", self.writer, Proposer, own | self.writer_options)  # type: ignore[type-abstract]
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         self._numeric().preflight(left)
@@ -122,11 +125,3 @@ def _ask(name: str, proposer: Proposer, brief: Brief) -> Suggestion | None:
     except Unavailable as gone:
         raise Unavailable(f"{name}: {gone}", gone.usage) from gone
     return made and replace(made, proposer=made.proposer or name)
-
-
-def _load(name: str, options: dict[str, Any], account: Researcher | None = None) -> Proposer:
-    """A proposer with its options; its language model is that of `account`, unless they say another."""
-    cls = plugins.load("tasks.proposers", name, Proposer)  # type: ignore[type-abstract]
-    shared = Researcher.model_fields if account and issubclass(cls, Researcher) else ()
-    own = {field: getattr(account, field) for field in shared}
-    return plugins.make("tasks.proposers", name, Proposer, {**own, **options})  # type: ignore[type-abstract]

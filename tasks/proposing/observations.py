@@ -92,37 +92,31 @@ def observed(axes: Sequence[Axis], imported: Sequence[EarlierTrial], history: Hi
     complete = [(number, one, point) for number, one, point in points if point is not None][-MOST:]
     if not complete or not history:
         return []
-    higher_is_better = history[0].score.higher_is_better
     by = _difference(axes, [(one.score, point) for _, one, point in complete if one.score is not None], history)
-    return [(_trial(number, one, by, higher_is_better), point) for number, one, point in complete]
+    return [(_trial(number, one, by, history[0].score.higher_is_better), point) for number, one, point in complete]
 
 
 def _trial(number: int, one: EarlierTrial, by: float, higher_is_better: bool) -> Trial:
-    proposal = Proposal(dict(one.params), rationale=one.note, proposer=PROPOSER)
-    if one.score is None:
-        score, verdict = Score.missing("it failed there", higher_is_better), Verdict("crash", "it failed there")
-    else:
+    score, verdict = Score.missing("it failed there", higher_is_better), Verdict("crash", "it failed there")
+    if one.score is not None:
         score = Score(one.score + by, n=1, higher_is_better=higher_is_better)
         verdict = Verdict("discard", "measured by another tool")
+    proposal = Proposal(dict(one.params), rationale=one.note, proposer=PROPOSER)
     return Trial(-number, 1, -number, proposal, (), score, verdict)
 
 
 def _difference(axes: Sequence[Axis], scored: Sequence[tuple[float, Point]], history: History) -> float:
-    """The baseline's score less the mean of the imported trials that are nearest to it; 0 if either is missing."""
+    """The baseline's score less that of the imported trial that is nearest to it; 0 if either is missing."""
     first = baseline(history)
-    point = point_of(axes, first.proposal.params) if first else None
-    if first is None or first.score.value is None or point is None or not scored:
+    start = point_of(axes, first.proposal.params) if first else None
+    if first is None or first.score.value is None or start is None or not scored:
         return 0.0
-    far = [(_distance(axes, point, other), score) for score, other in scored]
-    least = min(distance for distance, _ in far)
-    near = [score for distance, score in far if distance == least]
-    return first.score.value - math.fsum(near) / len(near)
 
+    def distance(one: tuple[float, Point]) -> float:
+        """In parts of each axis; two categories are as far apart as its ends."""
+        return math.fsum(
+            (axis.fraction(a) - axis.fraction(b)) ** 2 if axis.is_ordered else float(a != b)
+            for axis, a, b in zip(axes, start, one[1], strict=True)
+        )
 
-def _distance(axes: Sequence[Axis], one: Point, other: Point) -> float:
-    """In parts of each axis; two categories are as far apart as its ends."""
-    parts = (
-        abs(axis.fraction(a) - axis.fraction(b)) if axis.is_ordered else float(a != b)
-        for axis, a, b in zip(axes, one, other, strict=True)
-    )
-    return math.fsum(part * part for part in parts)
+    return first.score.value - min(scored, key=distance)[0]

@@ -62,10 +62,9 @@ def slope(params: Params) -> float:
 
 def mean_of(learned: learning.Learned, brief: Brief) -> float:
     """The policy's mean, as a step from the champion."""
-    policy, now = learned.trained(brief)
+    policy, champion = learned.trained(brief)
     with torch.no_grad():
-        parts, _ = policy(now.features[None], now.leaning[None])
-    return float(parts[0].mean[0, 0] - now.leaning[0])
+        return float(policy(champion[None])[0].mean[0, 0] - champion[0])
 
 
 @pytest.mark.slow
