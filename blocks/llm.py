@@ -9,7 +9,6 @@ Only append fields: their order is part of the schema that saved blocks are chec
 
 from __future__ import annotations
 
-import re
 from typing import Self
 
 from prefect.blocks.core import Block
@@ -30,17 +29,20 @@ class LLM(Block):
         examples=["anthropic", "openai", "gemini", "ollama_chat"],
     )
     models: list[str] = Field(
+        min_length=1,
         description="Names of the models, at least one. A proposer with one model uses the first.",
         examples=[["claude-sonnet-4-5"]],
     )
     base_url: str | None = Field(
         None,
+        pattern="^https?://[^/]",
         description="Address of an endpoint other than the provider's own, such as vLLM, llama.cpp or Ollama.",
         examples=["http://127.0.0.1:8000/v1"],
     )
     key: SecretStr | None = Field(None, description="The key.")
     key_variable: str | None = Field(
         None,
+        pattern=r"^[A-Za-z_]\w*$",
         description="Environment variable with the key, on the campaign's machine. Default, if no key is given: "
         "the provider's usual variable.",
         examples=["OPENAI_API_KEY"],
@@ -63,15 +65,8 @@ class LLM(Block):
 
     @model_validator(mode="after")
     def _can_be_asked(self) -> Self:
-        if not self.models or not all(name.strip() for name in self.models):
-            raise ValueError(f"models are {self.models!r}: name at least one, such as ['claude-sonnet-4-5']")
         if self.key is not None and self.key_variable is not None:
             raise ValueError("key and key_variable are both given: give the one that holds the key")
-        if self.key_variable is not None and not re.fullmatch(r"[A-Za-z_]\w*", self.key_variable):
-            # The value is not shown: it may be the key itself.
-            raise ValueError("key_variable is not a variable name: give one, such as OPENAI_API_KEY, or use key")
-        if self.base_url is not None and not re.match(r"https?://[^/]", self.base_url):
-            raise ValueError(f"base_url is {self.base_url!r}: begin it with http:// or https:// and a host")
         prices = (self.usd_per_million_input, self.usd_per_million_output)
         if (prices[0] is None) != (prices[1] is None):
             raise ValueError(f"prices are {prices[0]} (input) and {prices[1]} (output): give both, or neither")

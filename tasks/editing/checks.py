@@ -1,17 +1,19 @@
-"""Checks of an edited program's files, as plain functions of texts, for tasks/sandbox/reading/reader.py to run.
+"""Reading an edited program's Python, as plain functions of texts, for tasks/sandbox/reading/reader.py to run.
 
-They are for honest mistakes: a call in dead code counts as one, and a seed is fixed only where that is written in one
-place. Against deception stand the sandbox, the judge and the control run of the untrained program.
+The checks are for honest mistakes: a call in dead code counts as one, and a fixed seed has to be written in one place.
+Against deception stand the sandbox, the judge and the control run of the untrained program.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
+import io
+import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tasks.editing import patches
 from tasks.editing.patches import EditFailed
-from tasks.editing.python_source import NotPython, dotted, parse
 
 SEEDERS = frozenset({
     "seed", "seed_all", "seed_everything", "manual_seed", "manual_seed_all", "set_seed", "set_random_seed",
@@ -20,6 +22,10 @@ SEEDERS = frozenset({
 """Calls, by the last part of their name, whose first argument is a seed."""
 SEEDS = frozenset({"seed", "random_seed", "random_state", "rng_seed"})
 """Keyword arguments, variables, attributes and keys that hold a seed."""
+
+
+class NotPython(ValueError):
+    """A file that Python would not compile; the message names the file, the reason and the place."""
 
 
 def edited_program(
@@ -36,10 +42,6 @@ def edited_program(
         files: The editable files that there are.
         program: All Python files of the program, if there are required calls.
         environment: Its name, for a reason.
-
-    Raises:
-        EditFailed: it does not apply or is not allowed; a file is no Python although its name says so; a call that the
-            environment requires is left out; a seed is fixed.
     """
     made = patches.patched(files, diff, editable)
     after = {name: text for name, text in made.items() if files.get(name) != text}
@@ -125,3 +127,59 @@ def _is_constant(seed: ast.AST) -> bool:
     parts = list(ast.walk(seed))
     varies = any(isinstance(part, ast.Name | ast.Call | ast.Lambda) for part in parts)
     return not varies and any(isinstance(part, ast.Constant) and part.value is not None for part in parts)
+
+
+def parse(name: str, source: str) -> ast.Module:
+    """The syntax tree of a file.
+
+    Raises:
+        NotPython: it does not compile, or claims an encoding in which Python would read another program than people.
+    """
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source.encode()).readline)
+        if encoding not in ("utf-8", "utf-8-sig"):
+            raise NotPython(f"{name}:1: it claims to be in {encoding}, where a program's files are in utf-8")
+        compile(source, name, "exec", dont_inherit=True)
+        return ast.parse(source, name)
+    except NotPython:
+        raise
+    except SyntaxError as wrong:
+        place = f":{wrong.lineno}" if wrong.lineno else ""
+        line = f": {wrong.text.strip()[:80]!r}" if wrong.text else ""
+        raise NotPython(f"{name}{place}: {wrong.msg}{line}") from wrong
+    except (RecursionError, MemoryError) as wrong:
+        raise NotPython(f"{name}: nested too deeply to be parsed") from wrong
+    except ValueError as wrong:  # a NUL, before Python 3.12, or half a character
+        raise NotPython(f"{name}: {wrong}") from wrong
+
+
+def dotted(node: ast.AST) -> str:
+    """The names of `a.b[0].c` as a.b.c; of an attribute of another expression, `(x + y).c`, only c."""
+    parts = []
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        if isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    return ".".join(reversed(parts))
+
+
+def meaning_of(source: str) -> str:
+    """A digest of a file without comments, formatting, docstrings and other statements that do nothing.
+
+    Raises:
+        NotPython: it does not compile.
+    """
+    tree = parse("", source)
+    for node in ast.walk(tree):
+        for field in ("body", "orelse", "finalbody"):
+            if isinstance(body := getattr(node, field, None), list):
+                setattr(node, field, [statement for statement in body if not _does_nothing(statement)])
+    return hashlib.sha256(ast.dump(tree).encode(errors="surrogatepass")).hexdigest()
+
+
+def _does_nothing(statement: ast.AST) -> bool:
+    """Whether it is a docstring, a text in place of a comment, `...` or `pass`."""
+    is_constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return is_constant or isinstance(statement, ast.Pass)

@@ -106,11 +106,7 @@ def patched(before: Mapping[str, str], diff: str, editable: Sequence[str] | None
 
 
 def difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """The diff between two sets of texts, by name, as git writes it; empty if nothing differs.
-
-    Raises:
-        EditFailed: a text is not UTF-8, or a name is no place for a file.
-    """
+    """See `edits.diff_of`."""
     with tempfile.TemporaryDirectory() as folder:
         for side, texts in (("a", before), ("b", after)):
             (Path(folder) / side).mkdir()
@@ -129,11 +125,7 @@ def is_place(name: str) -> bool:
 
 
 def place(folder: Path, name: str) -> Path:
-    """The path of a program's file; no link may lead to it.
-
-    Raises:
-        EditFailed: it is elsewhere, or something else than a file.
-    """
+    """The path of a program's file; EditFailed where that is elsewhere, behind a link, or no file."""
     if not is_place(name):
         raise EditFailed(f"the edit touches {name!r}, which is not a place for a program's file")
     path = folder
@@ -147,11 +139,7 @@ def place(folder: Path, name: str) -> Path:
 
 
 def text_of(folder: Path, name: str) -> str | None:
-    """The text of a program's file that somebody else wrote; None when it is not there.
-
-    Raises:
-        EditFailed: it is something else than a plain text of an allowed size.
-    """
+    """The text of a program's file that somebody else wrote, if it is a plain text of an allowed size; None without."""
     path = place(folder, name)
     try:
         status = path.stat()

@@ -75,11 +75,7 @@ def _form(answer: str) -> str:
 
 
 def whole_files(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
-    """The files that the answer writes out.
-
-    Raises:
-        NoEdit: a fence is not closed, its file is not editable or not clear, or lines were left out.
-    """
+    """The files that the answer writes out; NoEdit where a file is not editable or not clear, or not complete."""
     texts: dict[str, str] = {}
     for fence in fences(answer):
         name = _name(fence, editable)

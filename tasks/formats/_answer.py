@@ -47,11 +47,7 @@ class Fence:
 
 
 def fences(answer: str) -> list[Fence]:
-    """The fenced blocks of an answer.
-
-    Raises:
-        NoEdit: the last one is not closed.
-    """
+    """The fenced blocks of an answer; NoEdit where the last one is not closed."""
     blocks: list[Fence] = []
     above, opened, body = "", None, list[str]()
     for number, line in enumerate(answer.split("\n"), 1):
@@ -74,11 +70,7 @@ def fences(answer: str) -> list[Fence]:
 
 
 def named(line: str, editable: Sequence[str]) -> str | None:
-    """The editable file that a line names, alone or in a sentence; None when it names no file at all.
-
-    Raises:
-        NoEdit: it names another file, or several.
-    """
+    """The editable file that a line names; None when it names no file, and NoEdit for another one, or several."""
     line = line[:LINE_CHARACTERS]
     bare = line.strip(DECORATION).removeprefix("./")  # without Markdown around it
     if bare in editable:
@@ -94,11 +86,7 @@ def named(line: str, editable: Sequence[str]) -> str | None:
 
 
 def check_complete(lines: Sequence[str], known: Iterable[str], where: str) -> None:
-    """Refuse new lines of which one stands for omitted ones and was not in the file (`known`) before.
-
-    Raises:
-        NoEdit: one does.
-    """
+    """Refuse new lines of which one stands for omitted ones and was not in the file (`known`) before."""
     before = {line.strip() for line in known}
     for line in lines:
         if LEFT_OUT.match(line[:LINE_CHARACTERS]) and line.strip() not in before:

@@ -39,11 +39,7 @@ def is_diff(lines: Sequence[str]) -> bool:
 
 
 def read(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
-    """The texts after the diff.
-
-    Raises:
-        NoEdit: it is no diff, is about another file or more than text, or a hunk is not at one place of its file.
-    """
+    """The texts after the diff; NoEdit where it is about more than text, or a hunk is not at one place of its file."""
     lines = _diff(answer)
     added = [line[1:] for line in lines if line.startswith("+") and not line.startswith("+++ ")]
     check_complete(added, (line for text in files.values() for line in text.split("\n")), "the diff")
@@ -66,11 +62,7 @@ def _is_head(lines: Sequence[str], at: int) -> bool:
 
 
 def _diff(answer: str) -> Sequence[str]:
-    """The lines of the diff in an answer: those in fences, or else from its head to the first line of prose.
-
-    Raises:
-        NoEdit: there is none, it seems to be cut off, or it goes on behind prose.
-    """
+    """The lines of the diff in an answer: those in fences, or else from its head to the first line of prose."""
     fenced = [_trimmed(fence.body) for fence in fences(answer) if is_diff(fence.body)]
     if fenced:
         return [line for body in fenced for line in body]

@@ -32,11 +32,7 @@ class Block(NamedTuple):
 
 
 def read(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
-    """The texts of the files that the blocks name, after all of them.
-
-    Raises:
-        NoEdit: a block is broken, names no editable file, or does not match exactly once.
-    """
+    """The texts of the files that the blocks name, after all of them; NoEdit where one does not match exactly once."""
     every = blocks(answer, editable)
     texts: dict[str, str] = {}
     for number, block in enumerate(every, 1):
@@ -48,11 +44,7 @@ def read(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict
 
 
 def blocks(answer: str, editable: Sequence[str]) -> list[Block]:
-    """The blocks of an answer.
-
-    Raises:
-        NoEdit: there is none, or one is broken or names no editable file.
-    """
+    """The blocks of an answer; NoEdit without any, or where one is broken or names no editable file."""
     every, above = list[Block](), list[str]()
     lines = iter(answer.split("\n"))
     for line in lines:

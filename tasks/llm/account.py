@@ -83,18 +83,14 @@ class Account(ModelOptions):
         """
         if self.usd_per_million_input is not None and self.usd_per_million_output is not None:
             return (input_tokens * self.usd_per_million_input + output_tokens * self.usd_per_million_output) / 1e6
-        if self.base_url or (usd := litellm_client.price(self.model, input_tokens, output_tokens)) is None:
-            return None
-        return usd if reply is None else litellm_client.price_of(reply, self.model) or usd
+        return None if self.base_url else litellm_client.price(self.model, input_tokens, output_tokens, reply)
 
 
 def accounts(stated: ModelOptions) -> tuple[Account, ...]:
     """The models that a proposer may ask: what it states, laid over the saved block. The first is the one to ask.
 
-    A block's key goes to the block's own address only, and its prices hold for its own models only.
-
-    Raises:
-        Refused: nothing says which model, the block cannot be read, or the variable for the key holds none.
+    A block's key goes to the block's own address only, and its prices hold for its own models only. Refused where
+    nothing says which model, the block cannot be read, or the variable for the key holds none.
     """
     name = stated.block or (None if stated.model else DEFAULT_BLOCK)
     block = _saved(name, must_exist=stated.block is not None) if name else None
@@ -105,8 +101,7 @@ def accounts(stated: ModelOptions) -> tuple[Account, ...]:
         )
     values, provider = _values(block), block.provider if block else None
     is_there = block is not None and stated.base_url in (None, block.base_url)
-    own = [name for one in block.models for name in (one, full_name(one, provider, block.base_url))] if block else []
-    if not is_there or stated.model not in (None, *own):
+    if not is_there or stated.model not in (None, *(block.models if block else ())):
         values = {name: value for name, value in values.items() if not name.startswith("usd_per_million")}
     values |= _values(stated)
     base_url = (values.get("base_url") or "").rstrip("/") or None
@@ -130,11 +125,7 @@ def full_name(model: str, prefix: str | None, base_url: str | None) -> str:
 
 
 def check(account: Account, left: RemainingBudget) -> None:
-    """Check, without buying anything, that the model can be asked: provider, key, endpoint, the campaign's limits.
-
-    Raises:
-        Refused: something is missing; the message says the remedy.
-    """
+    """Refuse a model that cannot be asked, without buying anything: provider, key, endpoint, the campaign's limits."""
     provider = litellm_client.provider(account.model)
     if provider is None:
         raise Refused(

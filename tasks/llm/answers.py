@@ -76,11 +76,7 @@ def without_thoughts(text: str) -> str:
 
 
 def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], list[str]]:
-    """The proposals of a JSON answer, and what is wrong with those that are none.
-
-    Raises:
-        Misread: there is no JSON object in the answer.
-    """
+    """The proposals of a JSON answer, and what is wrong with those that are none; Misread without any JSON."""
     document = _proposals(text)
     entries = document.get("proposals", document) if isinstance(document, dict) else document
     entries = entries[:PROPOSALS] if isinstance(entries, list) else [entries]
@@ -156,10 +152,7 @@ def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
 
 
 def expected(stated: object) -> float | None:
-    """A predicted change: a finite number, also as the first one of a text; None where there is none.
-
-    A percentage is none: of what, it does not say.
-    """
+    """A predicted change: a finite number, also as the first one of a text. A percentage is none: of what?"""
     if isinstance(stated, str):
         first = NUMBER.search(stated[:NAME].replace("\N{MINUS SIGN}", "-").replace(",", ""))
         stated = float(first[1].replace(" ", "")) if first and not first[2] else None
@@ -172,11 +165,7 @@ def expected(stated: object) -> float | None:
 
 
 def _proposals(text: str) -> Any:
-    """The JSON in the answer that is a proposal, or several.
-
-    Raises:
-        Misread: there is none, or there are several that differ.
-    """
+    """The JSON in the answer that is a proposal, or a list of several."""
     stated, place = list[Any](), 0
     for _ in range(STARTS):
         if (start := JSON_START.search(text, place)) is None:

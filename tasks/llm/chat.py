@@ -33,10 +33,7 @@ def ask(
     *,
     bought: Usage = NOTHING_BOUGHT,
 ) -> Answer:
-    """The model's answer to these messages, without its thoughts.
-
-    One that this trial has had already (the same request at `brief.traces`, under the same seed and after as many
-    refusals) is not bought again: the same brief gives the same answer.
+    """The model's answer to these messages, without its thoughts; one that this trial has had is not bought again.
 
     Args:
         schema: JSON schema of the answer, sent where the endpoint takes one. The answer is not checked against it.
@@ -45,7 +42,6 @@ def ask(
     Raises:
         Unusable: the answer is empty, was cut off, is too long, or calls a tool.
         Unavailable: there is no answer; the reason says why, and the usage what it took all the same.
-        KeyboardInterrupt: this process is asked to end.
     """
     request = RecordedRequest(
         *(account.model, account.base_url, tuple(messages), schema, account.temperature),
@@ -126,11 +122,7 @@ def _answer(account: Account, request: RecordedRequest) -> Answer:
 
 
 def _read(account: Account, messages: Sequence[Message], reply: Any) -> Answer:
-    """What the model said in a reply, with the fault of one that is no answer.
-
-    Raises:
-        Unavailable: it refuses to answer.
-    """
+    """What the model said in a reply, with the fault of one that is no answer; Unavailable where it refuses."""
     if not reply.choices:
         nothing = _usage(account, messages, reply, "")
         return Answer("", nothing, account.model, "stop", "the reply holds no answer")

@@ -29,10 +29,7 @@ DEFAULTS: dict[str, object] = {"count": 1, "form": "search_replace", "reason": "
 
 
 def render(name: str, folder: Path | None, **values: object) -> str:
-    """The prompt of that name, with its values filled in.
-
-    Args:
-        folder: Whose files stand before ours; None without one.
+    """The prompt of that name, with its values filled in; files of `folder` stand before ours.
 
     Raises:
         Refused: a prompt of the folder that is no template, or that names what there is not.

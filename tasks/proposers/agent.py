@@ -1,6 +1,6 @@
 """A coding agent as the proposer: Claude Code, Codex, or any command that edits files.
 
-It works in a fresh folder apart from the campaign (tasks/agents/folder.py), without a sandbox, since it needs the
+It works in a fresh folder apart from the campaign (tasks/agents/working.py), without a sandbox, since it needs the
 network and its own login. The files and parameters that it leaves are a suggestion, checked like any other.
 """
 
@@ -17,9 +17,7 @@ from typing import ClassVar
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from environments.plugins import Refused
-from tasks.agents import folder as folders
-from tasks.agents import running
-from tasks.agents.folder import LeftBehind
+from tasks.agents import working
 from tasks.agents.settings import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting
 from tasks.editing.edits import EditFailed, diff_of
 from tasks.llm.answers import CATEGORY, HEADER, RATIONALE, expected
@@ -34,8 +32,8 @@ from tasks.system.redact import clean, scrub_text
 from tasks.trial import NOTHING_BOUGHT
 
 PROMPT = (
-    f"{folders.TASK} in this folder says what is asked of you. Read it whole, then do it: edit the files in this "
-    f"folder, and write {folders.RATIONALE}. Nobody can answer questions."
+    f"{working.TASK} in this folder says what is asked of you. Read it whole, then do it: edit the files in this "
+    f"folder, and write {working.RATIONALE}. Nobody can answer questions."
 )
 REASON_CHARACTERS, QUOTED_LINES = 400, 150
 
@@ -43,7 +41,7 @@ REASON_CHARACTERS, QUOTED_LINES = 400, 150
 @dataclass(frozen=True)
 class _Outcome:
     said: AgentReport
-    left: LeftBehind | None
+    left: working.LeftBehind | None
     spoiled: str = ""
     """Why its result cannot be used."""
 
@@ -143,7 +141,7 @@ class Agent(Proposer):
             parts |= {"reason": data(last.reason, QUOTED_LINES), "before": data(last.text, QUOTED_LINES)}
         task = render("agent", brief.problem.prompts, **parts)
         try:
-            handed = folders.lay_out(work, brief, task)
+            handed = working.lay_out(work, brief, task)
         except EditFailed as clash:
             raise Unavailable(f"{self._name}: {clash}") from clash
         left = self.wall_seconds if brief.left.seconds is None else brief.left.seconds
@@ -152,9 +150,9 @@ class Agent(Proposer):
         variables = {name: os.environ[name] for name in names if name in os.environ}
         argv = [str(Path(program).absolute()), *self._setting.command(PROMPT, self.model)[1:]]
         try:
-            ended = running.run(argv, cwd=work, log=log, variables=variables, seconds=seconds)
+            ended = working.run(argv, cwd=work, log=log, variables=variables, seconds=seconds)
         finally:
-            for path in (work / folders.TASK, log):
+            for path in (work / working.TASK, log):
                 if place and path.is_file() and not path.is_symlink():
                     write_atomic(place / path.name, scrub_text(path.read_text(errors="replace")))
         said = self._setting.hear(ended.printed)
@@ -163,7 +161,7 @@ class Agent(Proposer):
             how = "says that it failed: " if said.error else ""
             raise Unavailable(f"{self._name} {how}{one_line(failure, REASON_CHARACTERS)}", said.usage)
         try:
-            return _Outcome(said, folders.read_back(work, handed, brief.problem.editable))
+            return _Outcome(said, working.read_back(work, handed, brief.problem.editable))
         except EditFailed as spoiled:
             return _Outcome(said, None, str(spoiled))
 

@@ -58,12 +58,7 @@ def proposed(
 ) -> Suggestion:
     """Parameters as one model proposes them; what it does not state stays as the champion of `shown` has it.
 
-    Args:
-        count: Proposals to ask for in one answer, of which this is the first.
-
-    Raises:
-        Unusable: the answer states no parameters, or some that the space does not take.
-        Unavailable: there is none.
+    `count`: proposals to ask for in one answer, of which this is the first.
     """
     messages = conversation("parameters", brief, shown, count=count)
     answer = ask(account, messages, brief, schema(brief.space, count), bought=bought)

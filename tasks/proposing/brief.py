@@ -133,10 +133,7 @@ class Brief:
 
 
 class Unusable(Exception):
-    """The answer is no suggestion: unparsable, against its schema, an edit that does not apply.
-
-    It is worth asking again, with `refusal` in the brief.
-    """
+    """The answer is no suggestion, such as an edit that does not apply: ask again, with `refusal` in the brief."""
 
     def __init__(self, reason: str, text: str, usage: Usage) -> None:
         super().__init__(reason)

@@ -15,8 +15,8 @@ from pathlib import Path
 from environments import Environment
 from environments.plugins import Refused
 from environments.space import Float, Parameter, Space
+from tasks.editing.checks import meaning_of
 from tasks.editing.edits import EditFailed, diff_of, patched
-from tasks.editing.python_source import meaning_of
 from tasks.numbers import number
 from tasks.proposing.axes import Axis
 from tasks.proposing.brief import Brief, Problem, Suggestion
@@ -75,11 +75,7 @@ class ProposalChecks:
     def program_of(self, suggestion: Suggestion, start: Trial | None) -> tuple[str | None, int]:
         """The edit of a suggestion against the baseline's program, and its parent trial's number.
 
-        Args:
-            start: The trial whose program it changes, which is the champion but for people; None: the baseline's.
-
-        Raises:
-            Refused: a file is not editable.
+        `start`: the trial whose program it changes, which is the champion but for people; None: the baseline's.
         """
         kept, number = (start.proposal.edit, start.number) if start else (None, 0)
         if suggestion.files is None:

@@ -18,8 +18,8 @@ import pytest
 from environments import plugins
 from environments.plugins import Refused
 from environments.space import Float, Int
-from tasks.agents.folder import lay_out, read_back
 from tasks.agents.settings import SETTINGS, hear_claude
+from tasks.agents.working import lay_out, read_back
 from tasks.editing.patches import EditFailed
 from tasks.propose import PROPOSERS
 from tasks.proposers import Proposer
@@ -191,7 +191,7 @@ def test_it_dies_with_its_engine(tmp_path: Path) -> None:
     program = scripted_agent.install(tmp_path / "bin", "claude", f"hang: {NAP}")
     command = SETTINGS["claude"].command("do it", "")
     code = (
-        "import os, sys; from pathlib import Path; from tasks.agents.running import run\nhere = Path(sys.argv[1])\n"
+        "import os, sys; from pathlib import Path; from tasks.agents.working import run\nhere = Path(sys.argv[1])\n"
         "run(sys.argv[2:], cwd=here, log=here / 'log.txt', variables=dict(os.environ), seconds=100)"
     )
     engine = [sys.executable, "-c", code, str(tmp_path), str(program), *command[1:]]

@@ -24,10 +24,10 @@ def test_the_block_describes_every_field_and_hides_its_key() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"models": []}, r"models are \[\]: name at least one"),
+        ({"models": []}, "models\n.*at least 1 item"),
         ({"key": KEY, "key_variable": "MY_KEY"}, "key and key_variable are both given"),
-        ({"key_variable": KEY}, "key_variable is not a variable name"),
-        ({"base_url": "gpu:8000/v1"}, "base_url is 'gpu:8000/v1': begin it with http"),
+        ({"key_variable": KEY}, "key_variable\n.*should match pattern"),
+        ({"base_url": "gpu:8000/v1"}, "base_url\n.*should match pattern"),
         ({"usd_per_million_output": 2}, r"prices are None \(input\) and 2.0 \(output\): give both, or neither"),
     ],
 )

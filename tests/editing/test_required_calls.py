@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.editing.checks import fixed_seeds, missing_calls
-from tasks.editing.python_source import NotPython, parse
+from tasks.editing.checks import NotPython, fixed_seeds, missing_calls, parse
 
 REQUIRED = ("optimizer.step",)
 

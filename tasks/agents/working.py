@@ -1,27 +1,39 @@
-"""The folder that a coding agent works in: its files before, and the result that is read from it.
+"""A coding agent at work: its folder before, its run, and the result that is read from the folder.
 
     train.py ...     the champion's editable files: what the agent may change
     params.json      the champion's values of the search space: what it may change, too
     rationale.md     why, written by the agent
     TASK.md          what is asked, the problem and the campaign so far; it may not be changed
 
-It is a git repository with one commit, since agents look for one. No git of ours runs in it afterwards: its
+The folder is a git repository with one commit, since agents look for one. No git of ours runs in it afterwards: its
 configuration may say anything by then. Files that the agent adds elsewhere are its scratch, and are not looked at.
+
+It runs without a sandbox, since it needs the network and its own login, but in a session below a supervisor
+(tasks/sandbox/supervisor.py): it cannot outlive its engine, and at its end all of its processes are killed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
+import secrets
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from environments.limits import Limits
 from tasks.editing.patches import EditFailed, git_environment, is_place, text_of
 from tasks.llm.prompt_parts import start
 from tasks.proposing.brief import Brief
-from tasks.system.redact import capped, known_secrets
+from tasks.sandbox.confinement import VisiblePaths
+from tasks.sandbox.program import Program, Stopped
+from tasks.system.clock import clock
+from tasks.system.orphans import MARKER
+from tasks.system.redact import capped, known_secrets, scrub_text
 from tasks.trial import Params, Value
 
 OURS = ("TASK.md", "params.json", "rationale.md")
@@ -32,6 +44,22 @@ GIT = (
     *("git", "-c", "user.name=Nightshift", "-c", "user.email=nightshift@localhost"),
     *("-c", "commit.gpgSign=false", "-c", "core.autocrlf=false", "-c", "core.hooksPath=/dev/null"),
 )
+LIMITS = Limits(scratch_gb=4, output_mb=16)
+VIEW = VisiblePaths((), (), network=True, gpu=True)
+"""`gpu`: like the drivers of one, the engines of these agents reserve far more address space than they use."""
+KEPT = 4 * 2**20
+"""Bytes of the end of its standard output that are kept: its last words."""
+LOOK_SECONDS = 0.05
+BEGIN = """\
+import json, os, sys
+variables = json.load(sys.stdin)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+try:
+    os.execve(sys.argv[1], sys.argv[1:], variables)
+except OSError as wrong:
+    sys.exit(f"cannot start {sys.argv[1]}: {wrong.strerror}")
+"""
+"""Becomes the agent. Its variables, a key among them, come by a pipe: a command line can be read by everybody."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +75,7 @@ class LeftBehind:
 
 
 def lay_out(folder: Path, brief: Brief, task: str) -> dict[str, str]:
-    """Write everything into an empty folder, and commit it; the texts of the files, by name.
-
-    Raises:
-        EditFailed: a file of the program has the name of one of ours, or is no place in the folder.
-    """
+    """Write everything into an empty folder, and commit it; the texts of the files, by name."""
     for name in (*brief.files, *brief.problem.editable):
         if name in OURS or not is_place(name):
             raise EditFailed(f"the environment's file {name!r} has no place beside {', '.join(OURS)}: rename it")
@@ -68,11 +92,7 @@ def lay_out(folder: Path, brief: Brief, task: str) -> dict[str, str]:
 
 
 def read_back(folder: Path, handed: Mapping[str, str], editable: Sequence[str]) -> LeftBehind:
-    """The result that an agent left, read after all of its processes have ended.
-
-    Raises:
-        EditFailed: it changed what it may not, or made a file into something else than a plain text.
-    """
+    """The result of an agent whose processes have all ended; EditFailed where it changed what it may not."""
     if text_of(folder, TASK) != handed[TASK]:
         raise EditFailed(f"it changed {TASK!r}, which is not editable; editable: {', '.join((*editable, PARAMS))}")
     files: dict[str, str] = {}
@@ -111,3 +131,63 @@ def _params(text: str) -> Params:
             shown = capped(repr(value), SHOWN)
             raise EditFailed(f"{PARAMS}: {name!r} must be a number, a text or a boolean, got {shown}")
     return document
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of an agent, and its output."""
+
+    failure: str
+    """The reason of a failure; empty when it ended with status 0."""
+    printed: str
+    """The end of its standard output, without the engine's secrets."""
+
+
+def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, str], seconds: float) -> Ended:
+    """Run an agent to its end, or for so many seconds. When this returns, nothing of it is left.
+
+    Args:
+        argv: The path of its program first.
+        log: What it prints goes there, capped and without secrets; its temporary files go beside it.
+
+    Raises:
+        CannotStart: the machine has no process, memory, file or disk left for it.
+        KeyboardInterrupt: somebody asked the engine to end.
+    """
+    marker = f"agent/{secrets.token_hex(8)}"
+    begin = [sys.executable, "-I", "-S", "-c", BEGIN, *argv]
+    heard = b""
+    with Program(begin, cwd=cwd, log=log, marker=marker, level="none", view=VIEW, limits=LIMITS, pipes=True) as program:
+        try:
+            own = {"TMPDIR": f"{log}.tmp", "NO_COLOR": "1", MARKER: marker}  # see tasks/sandbox/program.py
+            pipe = program.process.stdin
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):  # it has ended already, and its status says why
+                pipe.write(json.dumps({**variables, **own}).encode())
+            pipe.close()
+            deadline = clock() + seconds
+            status = None
+            while status is None and clock() < deadline:
+                status = program.poll(LOOK_SECONDS)
+                heard = _listen(program, heard)
+            if status is None:
+                failure = f"did not end within {seconds:g} s"
+            else:
+                program.left_over()
+                heard = _listen(program, heard)
+                failure = f"{program.describe(status)}\n{program.tail()}".rstrip() if status else ""
+        except Stopped as stopped:
+            failure = f"was stopped: {stopped}"
+        program.kill()
+    return Ended(failure, scrub_text(heard.decode(errors="replace")))
+
+
+def _listen(program: Program, heard: bytes) -> bytes:
+    """The kept end of its standard output."""
+    pipe = program.process.stdout
+    assert pipe is not None
+    os.set_blocking(pipe.fileno(), False)
+    while chunk := pipe.read(2**18):
+        heard = (heard + chunk)[-KEPT:]
+        program.note(chunk)
+    return heard
