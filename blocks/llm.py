@@ -24,28 +24,21 @@ class LLM(Block):
     _description = "The language model that proposes: its name, endpoint, credentials and prices."
 
     provider: str | None = Field(
-        None,
-        description="LiteLLM's name of the provider, if the models' names are without; not needed for a base URL.",
-        examples=["anthropic", "openai", "gemini", "ollama_chat"],
+        None, description="LiteLLM's name of the provider, if the models' names are without; not needed for a base URL."
     )
     models: list[str] = Field(
-        min_length=1,
-        description="Names of the models, at least one. A proposer with one model uses the first.",
-        examples=[["claude-sonnet-4-5"]],
+        min_length=1, description="Names of the models, at least one. A proposer with one model uses the first."
     )
     base_url: str | None = Field(
         None,
         pattern="^https?://[^/]",
         description="Address of an endpoint other than the provider's own, such as vLLM, llama.cpp or Ollama.",
-        examples=["http://127.0.0.1:8000/v1"],
     )
     key: SecretStr | None = Field(None, description="The key.")
     key_variable: str | None = Field(
         None,
         pattern=r"^[A-Za-z_]\w*$",
-        description="Environment variable with the key, on the campaign's machine. Default, if no key is given: "
-        "the provider's usual variable.",
-        examples=["OPENAI_API_KEY"],
+        description="Environment variable with the key; without any key, the provider's usual one.",
     )
     temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature. Default: the provider's.")
     max_output_tokens: int | None = Field(

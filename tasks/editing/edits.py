@@ -28,9 +28,8 @@ def apply_edit(workspace: Path, edit: str, environment: Environment) -> None:
     """Apply a unified diff to the editable files: all of it or nothing.
 
     Raises:
-        EditFailed: it does not apply in one place only; it touches another file, or does more to one than change its
-            text; a file would not parse; a call that the environment requires is left out; a seed is fixed; it cannot
-            be read within limits.
+        EditFailed: it does not apply in one place only, touches another file, does more than change texts, leaves what
+            is no Python, leaves out a required call, fixes a seed, or cannot be read within limits.
     """
     paths = {name: patches.place(workspace, name) for name in environment.editable if patches.is_place(name)}
     files = {

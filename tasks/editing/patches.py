@@ -60,12 +60,7 @@ class NotThere(EditFailed):
 def patched(before: Mapping[str, str], diff: str, editable: Sequence[str] | None = None) -> dict[str, str]:
     """Texts, by name, as a diff leaves them. A file that it removes is not among them.
 
-    Args:
-        before: Bytes that are not UTF-8 are surrogates (`surrogateescape`).
-        editable: The files that it may change and add, and nothing else; None: it may remove some, too.
-
-    Raises:
-        EditFailed: it does not apply in one way only, or does more than it may.
+    Bytes that are not UTF-8 are surrogates. Without `editable`, the only files to change and add, some may be removed.
     """
     with_numbers = _readable(diff)
     by_lines = {line: HUNK_HEAD.sub(f"@@ -{line} +{line} @@", with_numbers) for line in (FIRST, LAST)}

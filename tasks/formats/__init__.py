@@ -26,17 +26,11 @@ LANGUAGES = ("", "py", "python", "python3")
 
 
 def changed(text: str, files: Mapping[str, str], editable: Sequence[str], form: Form) -> dict[str, str]:
-    """The whole new text of each file that an answer changes, by name.
-
-    Args:
-        text: The answer, prose around the edit included.
-        files: The texts of the editable files that there are.
-        editable: The files that may be changed or added.
-        form: The format; `any` recognises it.
+    """The whole new text of each file that an answer changes, by name; `any` recognises the format.
 
     Raises:
         NoEdit: there is no such edit in it, it does not apply to one place only, it touches another file, it leaves
-            lines out, or it changes nothing. The reason says what, where, and which lines were likely meant.
+            lines out, or it changes nothing.
     """
     places = [name for name in editable if is_place(name)]
     if not places:

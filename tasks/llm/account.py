@@ -186,20 +186,18 @@ def _saved(name: str, must_exist: bool) -> LLM | None:
     from blocks.llm import LLM
 
     api = PREFECT_API_URL.value() or os.environ.get("PREFECT_API_URL")
+    why = "there is none of this name: save it first" if api else "no Prefect server is known: set PREFECT_API_URL"
     try:
         if api:
             # Prefect may have been imported before the address was set; it would start a server of its own.
             with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
                 saved = client.read_block_document_by_name(name, LLM.get_block_type_slug()).data
             if limits := [limit for limit in ("max_usd", "max_tokens") if saved.get(limit) is not None]:
-                raise Refused(
-                    f"LLM block {name!r} has {limits[0]}, which is a campaign's now: save it without, and give "
-                    f"--{limits[0].replace('_', '-')}"
-                )
+                option = f"--{limits[0].replace('_', '-')}"
+                raise Refused(f"LLM block {name!r} has {limits[0]}: save it without, and give the campaign {option}")
             return LLM.model_validate(saved)
-        why = "no Prefect server is known: set PREFECT_API_URL"
     except ObjectNotFound:
-        why = "there is none of this name: save it first"
+        pass
     except ValidationError as error:
         raise explain(error, f"LLM block {name!r}") from error
     except httpx.HTTPError as error:

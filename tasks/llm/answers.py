@@ -92,11 +92,7 @@ def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], l
 
 
 def headed(text: str, editable: Sequence[str], space: Space, fixed: Params) -> tuple[ParsedAnswer, str]:
-    """The header of an answer that changes a program, and the answer with the header emptied.
-
-    Raises:
-        Misread: PARAMS is no JSON object, or states what the space does not take; the header is not before the edit.
-    """
+    """The header of an answer that changes a program, and the answer with the header emptied; Misread else."""
     if fence := IN_A_FENCE.match(text):
         text = fence[1]
     lines, stated, last, after = text.split("\n"), dict[str, str](), "", 0
@@ -116,11 +112,7 @@ def headed(text: str, editable: Sequence[str], space: Space, fixed: Params) -> t
 
 
 def changed(edit: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
-    """The whole new text of each file that an answer changes, by name, in whichever format it is written.
-
-    Raises:
-        NoEdit: it holds no edit that can be applied, or cannot be read within limits.
-    """
+    """See `formats.changed`; what cannot be read within limits is no edit either."""
     try:
         return read(formats.changed, edit, dict(files), [*editable], "any")
     except Unreadable as wrong:

@@ -41,7 +41,7 @@ class RecordedRequest:
     turn: int
     """The number of refused suggestions for this trial."""
     seed: int
-    """The brief's: under another one the same messages are asked anew, for an answer of its own."""
+    """The brief's: under another one the same messages are asked anew."""
 
     @property
     def digest(self) -> str:

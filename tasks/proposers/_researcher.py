@@ -39,10 +39,7 @@ class Researcher(Proposer, ModelOptions):
 
 
 def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tuple[Message, ...]:
-    """The messages to a model: its role, the question, and every refused answer with the reason.
-
-    `shown` is the brief as far as the model may know it, `more` are further values of the prompt.
-    """
+    """The messages to a model: its role, the question about `shown`, and every refused answer with the reason."""
     folder, parts = brief.problem.prompts, {"problem": brief.problem, "told": told(shown), **more}
     messages = [Message("system", render("researcher", folder, **parts))]
     messages.append(Message("user", render(prompt, folder, **parts)))

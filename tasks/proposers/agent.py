@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import Field, TypeAdapter, field_validator, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from environments.plugins import Refused
 from tasks.agents import working
@@ -66,27 +66,22 @@ class Agent(Proposer):
     """Names of variables that it gets besides PATH, HOME and their like; absent: those of the known agent, such as its
     key."""
 
-    @field_validator("command")
-    @classmethod
-    def _is_known_or_a_list(cls, command: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        if isinstance(command, str) and command not in SETTINGS:
-            raise ValueError(f"must be one of {', '.join(SETTINGS)}, or the whole command line as a list of arguments")
-        if not command or not command[0]:
-            raise ValueError("must name a program")
-        return command
-
     @model_validator(mode="after")
-    def _model_has_a_place(self) -> Agent:
+    def _can_be_started(self) -> Agent:
+        if isinstance(self.command, str) and self.command not in SETTINGS:
+            known = ", ".join(SETTINGS)
+            raise ValueError(f"command must be one of {known}, or the whole command line as a list of arguments")
+        if not self.command or not self.command[0]:
+            raise ValueError("command must name a program")
         if self.model and not isinstance(self.command, str) and MODEL not in self.command:
             raise ValueError(f"model is {self.model!r}, and the command has no argument {MODEL}: add one")
         return self
 
     def propose(self, brief: Brief) -> Suggestion:
         spent = sum((one.usage for one in brief.refusals), NOTHING_BOUGHT)  # since its turn began
-        if brief.left.usd is not None and (spent.usd is None or brief.left.usd <= spent.usd):
-            raise Unavailable("the campaign has spent its limit of USD, or what was spent is not known")
-        if brief.left.tokens is not None and brief.left.tokens <= spent.tokens:
-            raise Unavailable("the campaign has spent its limit of tokens")
+        for limit, used, what in ((brief.left.usd, spent.usd, "USD"), (brief.left.tokens, spent.tokens, "tokens")):
+            if limit is not None and (used is None or limit <= used):
+                raise Unavailable(f"the campaign has spent its limit of {what}, or what was spent is not known")
         place = brief.traces / "agent" / self._key(brief) if brief.traces else None
         stored = place / "outcome.json" if place else None
         if stored and stored.is_file():

@@ -5,8 +5,7 @@
 
 It begins with numbers, and switches to code after `stall` trials in a row without a keep. It switches back after a kept
 edit, which is a new program to tune, after `failures` edits in a row that could not be tried or crashed, and after
-`spell` edits without a keep. When numbers plateau again, it returns to code. The mode follows from the history alone,
-and each switch is stored with its reason.
+`spell` edits without a keep. The mode follows from the history alone, and each switch is stored with its reason.
 """
 
 from __future__ import annotations

@@ -47,10 +47,9 @@ class Scripted(Proposer):
 
     def propose(self, brief: Brief) -> Suggestion | None:
         used = len(brief.refusals)
-        decided = (trial.proposal for trial in brief.history)
-        for earlier in (*decided, *brief.pending.values(), *(one.proposal for one in brief.rejected)):
-            used += earlier.proposer == NAME
-            used += sum(words.startswith(f"{NAME}: ") for words in earlier.turned_down)
+        decided = [trial.proposal for trial in brief.history] + [one.proposal for one in brief.rejected]
+        for earlier in (*decided, *brief.pending.values()):
+            used += (earlier.proposer == NAME) + sum(words.startswith(f"{NAME}: ") for words in earlier.turned_down)
         if used >= len(self.proposals):
             return None
         entry = self.proposals[used]

@@ -79,11 +79,10 @@ class Axis:
 
     def some(self, count: int) -> Sequence[float]:
         """So many of its numbers or more, or all of them."""
-        if isinstance(self.parameter, Float):
-            return self.parameter.grid(count)
-        if isinstance(self.parameter, Int):
-            return range(self.parameter.low, self.parameter.high + 1)
-        return range(len(self.choices))
+        if isinstance(self.parameter, Choice):
+            return range(len(self.choices))
+        low, high = self.parameter.low, self.parameter.high
+        return self.parameter.grid(count) if isinstance(self.parameter, Float) else range(int(low), int(high) + 1)
 
 
 def varied(space: Space) -> tuple[Axis, ...]:

@@ -30,8 +30,8 @@ PROPOSER = "imported"
 class Observations:
     """The trials so far, as points of the space; what lies outside of it counts only in `made`.
 
-    A trial counts whoever proposed it and whatever its program was: its score says something of its point. One that was
-    refused whatever its score, such as for a guarded metric that fell, counts as one without a score.
+    A trial counts whoever proposed it and whatever its program was. One that was refused whatever its score, such as
+    for a guarded metric that fell, counts as one without a score.
     """
 
     axes: tuple[Axis, ...]
@@ -76,9 +76,8 @@ class Observations:
 
 def _without(trial: Trial) -> Trial:
     """The trial, without its score where it was refused whatever that was."""
-    if not is_barred(trial):
-        return trial
-    return replace(trial, score=Score.missing(trial.verdict.reason, trial.score.higher_is_better))
+    missing = Score.missing(trial.verdict.reason, trial.score.higher_is_better)
+    return replace(trial, score=missing) if is_barred(trial) else trial
 
 
 def is_imported(trial: Trial) -> bool:

@@ -259,7 +259,7 @@ def test_an_agent_that_is_not_there_is_refused_before_the_first_trial(
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"command": "aider"}, "command: must be one of claude, codex, or the whole command line as a list"),
+        ({"command": "aider"}, "command must be one of claude, codex, or the whole command line as a list"),
         ({"command": ["mine"], "model": "x"}, "model is 'x', and the command has no argument {model}: add one"),
         ({"wall_seconds": 0}, "wall_seconds: Input should be greater than or equal to 1"),
     ],

@@ -87,5 +87,5 @@ def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
         accounts(ModelOptions(block="cloud"))
     with temporary_settings({PREFECT_API_URL: lone_server}):  # one of an earlier version
         LLM(models=["openai/gpt-4o"], max_usd=5).save("limited", overwrite=True)  # type: ignore[call-arg]
-    with pytest.raises(Refused, match="give --max-usd"):
+    with pytest.raises(Refused, match="the campaign --max-usd"):
         accounts(ModelOptions(block="limited"))
