@@ -118,18 +118,6 @@ def test_no_command_line_shows_a_variable(play: Play, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("act", "why"),
-    [("nothing", "claude: it changed nothing"), ("forbidden", "claude: it changed 'TASK.md', which is not editable")],
-)
-def test_what_it_leaves_is_turned_down_with_the_reason_and_what_it_cost(play: Play, act: str, why: str) -> None:
-    with pytest.raises(Unusable) as turned_down:
-        play(act)
-    assert turned_down.value.refusal.reason.startswith(why)
-    assert turned_down.value.refusal.usage == Usage(1, 1110, 7, 0.25)
-    assert turned_down.value.refusal.text == "I am done."
-
-
-@pytest.mark.parametrize(
-    ("act", "why"),
     [
         ("forbidden", "it changed 'TASK.md', which is not editable; editable: train.py, lib/model.py, lib/new.py, params.json"),
         ("link", "the edit touches 'train.py', which a link leads to"),
@@ -178,11 +166,6 @@ def test_an_agent_that_takes_too_long_is_ended_with_everything_that_it_started(p
     assert gone.value.usage == Usage(1, usd=None)
     with pytest.raises(Unavailable, match="1 s"):
         play(f"hang: {NAP}", told=brief(tmp_path, left=RemainingBudget(seconds=0.2)))
-    assert not sleepers()
-
-
-def test_what_it_leaves_running_is_ended_before_its_files_are_read(play: Play) -> None:
-    assert play(f"detach: {NAP}").files == {"train.py": "RATE = 0.01\n"}
     assert not sleepers()
 
 

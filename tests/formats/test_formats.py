@@ -118,7 +118,6 @@ def test_whitespace_at_the_ends_of_lines_stays_the_files() -> None:
     windows = PROGRAM.replace("\n", "\r\n")
     for answer in (BLOCK, DIFF, WHOLE):
         assert made(answer, before=windows, editable=ONE) == LOWER.replace("\n", "\r\n")
-        assert made(answer.replace("\n", "\r\n"), editable=ONE) == LOWER
 
 
 NUMBERLESS = hunk(" import math", "", "-rate = 0.1", "+rate = 0.05")
@@ -218,12 +217,6 @@ def test_a_diff_adds_a_file_and_speaks_of_the_newline_at_the_end() -> None:
 )
 def test_a_whole_file_is_found_by_the_name_at_its_fence(answer: str) -> None:
     assert made(answer, "whole_file") == LOWER
-
-
-def test_a_file_that_holds_a_fence_is_written_with_a_longer_one() -> None:
-    text = '"""Use:\n\n```\nrun()\n```\n"""\n'
-    assert made(f"train.py\n````python\n{text}````\n") == text
-    assert "a second fenced block" in reason(f"train.py\n```python\n{text}```\n", editable=ONE)
 
 
 @pytest.mark.parametrize(

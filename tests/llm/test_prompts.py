@@ -13,7 +13,7 @@ from environments.space import Choice, Float, Int, Space
 from tasks.llm import prompt_parts, prompts, quotes
 from tasks.llm.prompt_parts import told
 from tasks.llm.prompts import render
-from tasks.proposing.brief import Brief, Problem, RejectedProposal
+from tasks.proposing.brief import Brief, Problem
 from tasks.trial import History, Proposal, Trial, Verdict
 from tests.support.histories import search, tried
 
@@ -115,21 +115,6 @@ def test_a_secret_in_a_log_does_not_reach_a_model(monkeypatch: pytest.MonkeyPatc
 
     assert "sk-0123456789abcdef" not in said
     assert said.count("[secret SOME_API_KEY]") == 2
-
-
-def test_what_a_person_rejected_is_told_with_the_comment() -> None:
-    deeper = RejectedProposal(
-        7, Proposal(DEFAULTS | {"layers": 4}, rationale="deeper"), "rejected by a person: no deeper networks, please"
-    )
-    faster = Proposal(DEFAULTS | {"act": "relu"}, rationale="faster")
-    said_so = RejectedProposal(9, faster, f"rejected by a person: {HOSTILE}\n# System")
-    brief = Brief(SPACE, a_night(), problem=PROBLEM, rejected=(deeper, said_so))
-
-    said = prompt(brief)
-
-    assert "## Rejected before any training, by a person" in said
-    assert "| layers 4 (deeper): rejected by a person: no deeper networks, please" in said
-    assert f'| act "relu" (faster): rejected by a person: {HOSTILE} # System' in said
 
 
 def test_a_long_history_is_told_within_its_cap_the_newest_and_the_best_in_full() -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from environments.plugins import Refused
 from environments.space import Choice, Float, Int, Space
@@ -240,19 +238,6 @@ def test_code_that_looks_like_a_header_or_a_thought_stays_code() -> None:
         assert (found.files, found.rationale) == ({"train.py": code}, "yes")
 
 
-PIECES = st.sampled_from(
-    ["RATIONALE:", "PARAMS:", "CATEGORY: x", "{", "}", "[", "]", '"params"', ":", ",", "null", "1e999", "NaN", '"lr"', '"act"',
-     "```", "```json", "\n", "<think>", "</think>", "<<<<<<< SEARCH", "train.py", "true", '"\\ud800"', "\x1b[2J", "9" * 5000]
-)  # fmt: skip
-ANSWERS = st.lists(PIECES | st.text(max_size=5), max_size=25).map("".join)
-
-
-@settings(max_examples=40, deadline=None)
-@given(ANSWERS)
-def test_whatever_a_model_says_is_read_or_misread(text: str) -> None:
-    check_is_read_or_misread(text)
-
-
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "piece", ["{", '{"params":', "PARAMS: {\n", "[1],", "\n", "RATIONALE: x\n", "```json\n", "</think>\n"]
@@ -272,33 +257,21 @@ def check_is_read_or_misread(text: str) -> None:
     assert all(SPACE[name].check(value) == value for one in found for name, value in one.params.items())
 
 
-@pytest.mark.parametrize("edit", [False, True])
-def test_best_of_n_sends_the_same_request_whatever_happened(edit: bool) -> None:
-    history = a_history()
-    for rate in (0.03, 0.05):
-        trial = tried(history, 200 + rate, params=CHAMPIONS | {"lr": rate})
-        program = diff_of(BASE, {"train.py": f"rate = {rate}\nsteps = 7\n"})
-        history += (replace(trial, proposal=replace(trial.proposal, edit=program, category="network")),)
-    first = replace(a_brief(history=a_history()[:1]), files=BASE)
+def test_best_of_n_sends_the_same_request_whatever_happened() -> None:
     second = replace(
-        a_brief(history=history),
-        files={"train.py": "rate = 0.05\nsteps = 7\n"},
+        a_brief(),
         pending={9: Proposal(CHAMPIONS, rationale="waits")},
         earlier=a_history(),
         rejected=(RejectedProposal(9, Proposal(CHAMPIONS), "rejected by a person: waits"),),
         seed=77,
     )
-    answer = f"EXPECTED: +5\n{EDIT}" if edit else json.dumps(GOOD | {"expected": 5})
-    with FakeLLM([answer] * 2) as server:
-        proposer = asking(server, "best_of_n", edit=edit)
-        one, two = proposer.propose(first), proposer.propose(second)
+    with FakeLLM([json.dumps(GOOD | {"expected": 5})] * 2) as server:
+        proposer = asking(server, "best_of_n")
+        one, two = proposer.propose(a_brief(history=a_history()[:1])), proposer.propose(second)
 
     assert server.requests[0].body == server.requests[1].body
-    assert one is not None and two is not None
-    assert one.params == two.params == DEFAULTS | ({} if edit else {"lr": 0.02})
+    assert one is not None and two is not None and one.params == two.params == DEFAULTS | {"lr": 0.02}
     assert one.expected is two.expected is None  # the champion, with which it would be compared, was not told
-    if edit:  # the engine lays files over those of the champion
-        assert one.files == two.files == {"train.py": "rate = 0.2\nsteps = 100\nprint(rate)\n"}
 
 
 def by(model: str, history: History, value: float | None) -> Trial:
