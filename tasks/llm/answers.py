@@ -138,8 +138,10 @@ def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
                 params[name] = _checked(space[name], value)
             except ValueError as wrong:
                 faults.append(f"{name} {one_line(str(wrong), 200)}")
+        if len(faults) == FAULTS:
+            break
     if faults:
-        raise Misread("; ".join(faults[:FAULTS]))
+        raise Misread("; ".join(faults))
     return params
 
 
