@@ -1,15 +1,14 @@
-"""The Prefect Block of the language model: its name, endpoint, credentials and limits.
+"""The Prefect Block of the language model: its name, endpoint, credentials and prices.
 
 Saved once; campaigns whose proposer needs a model and names none read it:
 
-    LLM(models=["anthropic/claude-sonnet-4-5"], key_variable="ANTHROPIC_API_KEY", max_usd=5).save("nightshift")
+    LLM(models=["anthropic/claude-sonnet-4-5"], key_variable="ANTHROPIC_API_KEY").save("nightshift")
 
 Only append fields: their order is part of the schema that saved blocks are checked against.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Self
 
 from prefect.blocks.core import Block
@@ -17,34 +16,29 @@ from pydantic import ConfigDict, Field, SecretStr, model_validator
 
 
 class LLM(Block):
-    """The language model that proposes: its name, endpoint, credentials and limits."""
+    """The language model that proposes: its name, endpoint, credentials and prices."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
     _block_type_name = "Nightshift LLM"
     _block_type_slug = "nightshift-llm"
-    _description = "The language model that proposes: its name, endpoint, credentials and limits."
+    _description = "The language model that proposes: its name, endpoint, credentials and prices."
 
     provider: str | None = Field(
-        None,
-        description="LiteLLM's name of the provider, prefixed to each model's name. Not needed where names have "
-        "it, nor for a base URL with OpenAI's protocol.",
-        examples=["anthropic", "openai", "gemini", "ollama_chat"],
+        None, description="LiteLLM's name of the provider, if the models' names are without; not needed for a base URL."
     )
     models: list[str] = Field(
-        description="Names of the models, at least one. A proposer with one model uses the first.",
-        examples=[["claude-sonnet-4-5"]],
+        min_length=1, description="Names of the models, at least one. A proposer with one model uses the first."
     )
     base_url: str | None = Field(
         None,
+        pattern="^https?://[^/]",
         description="Address of an endpoint other than the provider's own, such as vLLM, llama.cpp or Ollama.",
-        examples=["http://127.0.0.1:8000/v1"],
     )
     key: SecretStr | None = Field(None, description="The key.")
     key_variable: str | None = Field(
         None,
-        description="Environment variable with the key, on the campaign's machine. Default, if no key is given: "
-        "the provider's usual variable.",
-        examples=["OPENAI_API_KEY"],
+        pattern=r"^[A-Za-z_]\w*$",
+        description="Environment variable with the key; without any key, the provider's usual one.",
     )
     temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature. Default: the provider's.")
     max_output_tokens: int | None = Field(
@@ -61,20 +55,11 @@ class LLM(Block):
     usd_per_million_output: float | None = Field(
         None, ge=0, description="USD per million output tokens, where LiteLLM knows no price."
     )
-    max_usd: float | None = Field(None, gt=0, description="Spending limit of one campaign in USD.")
-    max_tokens: int | None = Field(None, gt=0, description="Limit of input and output tokens of one campaign.")
 
     @model_validator(mode="after")
     def _can_be_asked(self) -> Self:
-        if not self.models or not all(name.strip() for name in self.models):
-            raise ValueError(f"models are {self.models!r}: name at least one, such as ['claude-sonnet-4-5']")
         if self.key is not None and self.key_variable is not None:
             raise ValueError("key and key_variable are both given: give the one that holds the key")
-        if self.key_variable is not None and not re.fullmatch(r"[A-Za-z_]\w*", self.key_variable):
-            # The value is not shown: it may be the key itself.
-            raise ValueError("key_variable is not a variable name: give one, such as OPENAI_API_KEY, or use key")
-        if self.base_url is not None and not re.match(r"https?://[^/]", self.base_url):
-            raise ValueError(f"base_url is {self.base_url!r}: begin it with http:// or https:// and a host")
         prices = (self.usd_per_million_input, self.usd_per_million_output)
         if (prices[0] is None) != (prices[1] is None):
             raise ValueError(f"prices are {prices[0]} (input) and {prices[1]} (output): give both, or neither")

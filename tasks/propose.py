@@ -61,17 +61,16 @@ def next_proposal(checks: ProposalChecks, proposer: Proposer, fallback: Proposer
     if not brief.history and 0 not in brief.pending:
         return Proposal(checks.environment.defaults, rationale="the environment's own program and parameters")
     answer = ask(checks, proposer, brief)
-    if not isinstance(answer, GivenUp):
+    if isinstance(answer, Proposal) or not answer.because:
         return answer
-    instead = f"{name_of(proposer)}: {answer.reason}"
+    instead = f"{name_of(proposer)}: {answer.because}"
     other = ask(checks, fallback, brief)
-    if isinstance(other, GivenUp):  # it has converged to one point; the fallback looks elsewhere
+    if isinstance(other, Nothing) and other.because:  # it has converged to one point; the fallback looks elsewhere
         other = ask(checks, RandomSearch(), brief)
-    if not isinstance(other, Proposal):
-        return Nothing(instead, answer.turned_down, answer.usage + other.usage) if proposer.asks else Nothing()
-    return replace(
-        other, usage=answer.usage + other.usage, turned_down=answer.turned_down + other.turned_down, instead_of=instead
-    )
+    usage, down = answer.usage + other.usage, answer.turned_down + other.turned_down
+    if isinstance(other, Proposal):
+        return replace(other, usage=usage, turned_down=down, instead_of=instead)
+    return Nothing(instead, answer.turned_down, usage) if proposer.asks else Nothing()
 
 
 def from_inbox(checks: ProposalChecks, brief: Brief) -> Proposal | None:
@@ -94,19 +93,12 @@ def from_inbox(checks: ProposalChecks, brief: Brief) -> Proposal | None:
     return None
 
 
-@dataclass(frozen=True)
-class GivenUp:
-    reason: str
-    turned_down: tuple[str, ...]
-    usage: Usage
-
-
-def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | Nothing:
-    """One proposer's proposal for one trial; Nothing if it has nothing left to try."""
+def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | Nothing:
+    """One proposer's proposal for one trial; Nothing where it gives up, or without a reason has nothing left to try."""
     refusals: tuple[Refusal, ...] = ()
 
-    def given_up(reason: str, more: Usage = NOTHING_BOUGHT) -> GivenUp:
-        return GivenUp(reason, turned_down(refusals), sum((one.usage for one in refusals), more))
+    def nothing(because: str = "", more: Usage = NOTHING_BOUGHT) -> Nothing:
+        return Nothing(because, turned_down(refusals), sum((one.usage for one in refusals), more))
 
     for turn in range(proposer.turns):
         seed = derive(brief.seed, "propose", turn, 1) if turn else brief.seed
@@ -117,55 +109,48 @@ def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | 
             refusals += (replace(unusable.refusal, proposer=unusable.refusal.proposer or name_of(proposer)),)
             continue
         except Unavailable as gone:
-            return given_up(str(gone), gone.usage)
+            return nothing(str(gone), gone.usage)
         except Refused as wrong:  # such as a broken prompt file, or a missing key
             if not proposer.asks:
                 raise
-            return given_up(str(wrong))
+            return nothing(str(wrong))
         if suggestion is None:
-            left = given_up("")
-            return Nothing("", left.turned_down, left.usage)
+            return nothing()
         named = replace(suggestion, proposer=suggestion.proposer or name_of(proposer))
         if not proposer.asks:
             checks.environment.complete(named.params)  # a numeric proposer takes the space from us
-        found = _checked(checks, told, named, best(brief.history))
-        if isinstance(found, Proposal):
-            return found
-        refusals += (found,)
-    return given_up(f"turned down {len(refusals)} times, the last time: {refusals[-1].reason}")
+        checked = _checked(checks, told, named, best(brief.history))
+        if isinstance(checked, Proposal):
+            return checked
+        refusals += (checked,)
+    return nothing(f"turned down {len(refusals)} times, the last time: {refusals[-1].reason}")
 
 
 def _checked(
     checks: ProposalChecks, brief: Brief, suggestion: Suggestion, start: Trial | None
 ) -> Proposal | Refusal:  # fmt: skip
     """The suggestion as a proposal, or why it cannot be tried. (start: the trial whose program it changes)"""
-    said = suggestion.text, suggestion.proposer, suggestion.usage
     try:
-        proposal = proposal_of(checks, brief, suggestion, start)
+        edit, parent = checks.program_of(suggestion, start)
+        proposal = Proposal(
+            params=checks.environment.complete(suggestion.params),
+            edit=edit,
+            rationale=suggestion.rationale,
+            parent=parent,
+            seen=len(brief.history),
+            pending=tuple(sorted(brief.pending)),
+            proposer=suggestion.proposer,
+            usage=sum((one.usage for one in brief.refusals), suggestion.usage),
+            model=suggestion.model,
+            category=suggestion.category,
+            expected=suggestion.expected,
+            turned_down=turned_down(brief.refusals),
+            switch=suggestion.switch,
+        )
         reason = checks.fault(brief, proposal)
     except (Refused, EditFailed) as wrong:
-        return Refusal(str(wrong), *said)
-    return Refusal(reason, *said) if reason else proposal
-
-
-def proposal_of(checks: ProposalChecks, brief: Brief, suggestion: Suggestion, start: Trial | None) -> Proposal:
-    """The suggestion with everything that a trial needs to know; Refused if a parameter or file is invalid."""
-    edit, parent = checks.program_of(suggestion, start)
-    return Proposal(
-        params=checks.environment.complete(suggestion.params),
-        edit=edit,
-        rationale=suggestion.rationale,
-        parent=parent,
-        seen=len(brief.history),
-        pending=tuple(sorted(brief.pending)),
-        proposer=suggestion.proposer,
-        usage=sum((one.usage for one in brief.refusals), suggestion.usage),
-        model=suggestion.model,
-        category=suggestion.category,
-        expected=suggestion.expected,
-        turned_down=turned_down(brief.refusals),
-        switch=suggestion.switch,
-    )
+        reason = str(wrong)
+    return Refusal(reason, suggestion.text, suggestion.proposer, suggestion.usage) if reason else proposal
 
 
 def turned_down(refusals: tuple[Refusal, ...]) -> tuple[str, ...]:

@@ -124,7 +124,6 @@ def _brief(
         earlier=lessons(ledger.path),
         imported=earlier_trials.read(ledger.environment.folder),
         left=left,
-        lost=night.money.spent(history).lost,
         rejected=tuple(
             RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
         ),

@@ -1,13 +1,12 @@
 """Stop a run that one of Optuna's pruners would prune.
 
 The study is rebuilt from the history at each check, from the curves of finished runs. A step is a twentieth of the
-budget. See Akiba et al. (2019) for the pruners, Jamieson and Talwalkar (2016) for successive halving, Li et al. (2018)
-for Hyperband.
+budget.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -18,7 +17,9 @@ from tasks.trial import TWENTIETHS, Curve, History
 if TYPE_CHECKING:
     from optuna import Study
     from optuna import Trial as OptunaTrial
-    from optuna.pruners import BasePruner
+
+REDUCTION = 3
+"""Of so many runs at a rung, the ladders let one go on."""
 
 
 class Pruner(Canceller):
@@ -31,11 +32,6 @@ class Pruner(Canceller):
         default=6, ge=1, lt=TWENTIETHS,
         description="Twentieths of the budget before which nothing is cancelled; the first rung of a ladder.",
     )  # fmt: skip
-    startup: int = Field(default=5, ge=1, description="Finished runs before median cancels anything.")
-    reduction: int = Field(default=3, ge=2, description="Of so many runs at a rung, the ladders let one go on.")
-
-    def model_post_init(self, _: Any) -> None:
-        self._pruner()  # import Optuna now, not while a run is timed
 
     def look(self, history: History, curve: Curve, higher_is_better: bool) -> str | None:
         import optuna
@@ -43,10 +39,15 @@ class Pruner(Canceller):
         if all(value is None for value in curve):
             return None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
+        pruners = {
+            "median": optuna.pruners.MedianPruner(n_warmup_steps=self.warmup),
+            "successive_halving": optuna.pruners.SuccessiveHalvingPruner(self.warmup, REDUCTION),
+            "hyperband": optuna.pruners.HyperbandPruner(self.warmup, TWENTIETHS, REDUCTION),
+        }
         study = optuna.create_study(
             study_name="curves",  # Hyperband chooses brackets by the study's name
             sampler=optuna.samplers.RandomSampler(seed=0),  # nothing is sampled
-            pruner=self._pruner(),
+            pruner=pruners[self.kind],
             direction="maximize" if higher_is_better else "minimize",
         )
         every = (run for trial in history for run in (*trial.runs, *(rerun.run for rerun in trial.reruns)))
@@ -59,17 +60,8 @@ class Pruner(Canceller):
         value = next(value for value in reversed(curve) if value is not None)
         return (
             f"{number(value)} at {len(curve) / TWENTIETHS:.0%} of its budget: Optuna's {self.kind} pruner ends it, "
-            f"by {len(earlier)} earlier run{'' if len(earlier) == 1 else 's'}"
+            f"by {len(earlier)} earlier runs"
         )
-
-    def _pruner(self) -> BasePruner:
-        from optuna import pruners
-
-        if self.kind == "median":
-            return pruners.MedianPruner(self.startup, self.warmup)
-        if self.kind == "successive_halving":
-            return pruners.SuccessiveHalvingPruner(self.warmup, self.reduction)
-        return pruners.HyperbandPruner(self.warmup, TWENTIETHS, self.reduction)
 
     def _report(self, study: Study, curve: Curve) -> tuple[OptunaTrial, bool]:
         """Start a trial with this curve; returns it, and whether it would be pruned now."""

@@ -28,9 +28,8 @@ def apply_edit(workspace: Path, edit: str, environment: Environment) -> None:
     """Apply a unified diff to the editable files: all of it or nothing.
 
     Raises:
-        EditFailed: it does not apply in one place only; it touches another file, or does more to one than change its
-            text; a file would not parse; a call that the environment requires is left out; a seed is fixed; it cannot
-            be read within limits.
+        EditFailed: it does not apply in one place only, touches another file, does more than change texts, leaves what
+            is no Python, leaves out a required call, fixes a seed, or cannot be read within limits.
     """
     paths = {name: patches.place(workspace, name) for name in environment.editable if patches.is_place(name)}
     files = {
@@ -59,26 +58,22 @@ def diff_of(before: Mapping[str, str], after: Mapping[str, str]) -> str:
         EditFailed: a text is not UTF-8, a name is no place for a file, or it cannot be made within limits.
     """
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    if not names:
-        return ""
     sides = [{name: texts[name] for name in names if name in texts} for texts in (before, after)]
-    return _read(patches.difference, *sides)
+    return _read(patches.difference, *sides) if names else ""
 
 
-def patched(before: Mapping[str, str], diff: str, reverse: bool = False) -> dict[str, str]:
+def patched(before: Mapping[str, str], diff: str) -> dict[str, str]:
     """Texts, by name, as a diff leaves them. A file that it removes is not among them.
-
-    `reverse`: as they were before the diff was applied.
 
     Raises:
         EditFailed: it does not apply, or does more than add, remove and change texts.
     """
-    return dict(_patched(tuple(sorted(before.items())), diff, reverse)) if diff else dict(before)
+    return dict(_patched(tuple(sorted(before.items())), diff)) if diff else dict(before)
 
 
 @lru_cache(maxsize=4096)
-def _patched(before: tuple[tuple[str, str], ...], diff: str, reverse: bool) -> tuple[tuple[str, str], ...]:
-    return tuple(_read(patches.patched, dict(before), diff, None, reverse).items())
+def _patched(before: tuple[tuple[str, str], ...], diff: str) -> tuple[tuple[str, str], ...]:
+    return tuple(_read(patches.patched, dict(before), diff).items())
 
 
 def _read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:

@@ -57,18 +57,10 @@ class NotThere(EditFailed):
         self.lines = lines
 
 
-def patched(
-    before: Mapping[str, str], diff: str, editable: Sequence[str] | None = None, reverse: bool = False
-) -> dict[str, str]:
+def patched(before: Mapping[str, str], diff: str, editable: Sequence[str] | None = None) -> dict[str, str]:
     """Texts, by name, as a diff leaves them. A file that it removes is not among them.
 
-    Args:
-        before: Bytes that are not UTF-8 are surrogates (`surrogateescape`).
-        editable: The files that it may change and add, and nothing else; None: it may remove some, too.
-        reverse: Make the texts as they were before the diff.
-
-    Raises:
-        EditFailed: it does not apply in one way only, or does more than it may.
+    Bytes that are not UTF-8 are surrogates. Without `editable`, the only files to change and add, some may be removed.
     """
     with_numbers = _readable(diff)
     by_lines = {line: HUNK_HEAD.sub(f"@@ -{line} +{line} @@", with_numbers) for line in (FIRST, LAST)}
@@ -80,7 +72,7 @@ def patched(
         with tempfile.TemporaryDirectory() as folder:
             scratch = Path(folder)
             _lay_out(scratch, {name: before[name] for name in names if name in before})
-            done = _git([*APPLY, "--apply", "--summary", *options, *["--reverse"] * reverse], scratch, text)
+            done = _git([*APPLY, "--apply", "--summary", *options], scratch, text)
             if done.returncode:
                 return None, _said(done)
             for line in done.stdout.decode(errors="replace").splitlines():
@@ -100,16 +92,16 @@ def patched(
         if made is None or UNSIGNED.search(said):
             raise _reason(said)
         if made != other:
-            raise EditFailed(f"the edit does not apply: {_both_places(said, other_said)}")
+            hunks = [both[0] for both in MOVED.findall(other_said) if both not in MOVED.findall(said)]
+            raise EditFailed(
+                f"the edit does not apply: there are several places for hunk {', '.join(hunks)}; correct all line "
+                "numbers, or add lines around the change"
+            )
     return {**{name: text for name, text in before.items() if name not in names}, **made}
 
 
 def difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """The diff between two sets of texts, by name, as git writes it; empty if nothing differs.
-
-    Raises:
-        EditFailed: a text is not UTF-8, or a name is no place for a file.
-    """
+    """See `edits.diff_of`."""
     with tempfile.TemporaryDirectory() as folder:
         for side, texts in (("a", before), ("b", after)):
             (Path(folder) / side).mkdir()
@@ -128,11 +120,7 @@ def is_place(name: str) -> bool:
 
 
 def place(folder: Path, name: str) -> Path:
-    """The path of a program's file; no link may lead to it.
-
-    Raises:
-        EditFailed: it is elsewhere, or something else than a file.
-    """
+    """The path of a program's file; EditFailed where that is elsewhere, behind a link, or no file."""
     if not is_place(name):
         raise EditFailed(f"the edit touches {name!r}, which is not a place for a program's file")
     path = folder
@@ -146,11 +134,7 @@ def place(folder: Path, name: str) -> Path:
 
 
 def text_of(folder: Path, name: str) -> str | None:
-    """The text of a program's file that somebody else wrote; None when it is not there.
-
-    Raises:
-        EditFailed: it is something else than a plain text of an allowed size.
-    """
+    """The text of a program's file that somebody else wrote, if it is a plain text of an allowed size; None without."""
     path = place(folder, name)
     try:
         status = path.stat()
@@ -209,18 +193,6 @@ def _reason(said: str) -> EditFailed:
         return NotThere(nowhere[2], nowhere[1].split("\n"))
     errors = [line.removeprefix("error: ") for line in said.splitlines() if line.startswith("error: ")]
     return EditFailed(f"the edit does not apply: {'; '.join(errors) or said}")
-
-
-def _both_places(said: str, other: str) -> str:
-    """Which hunks stand in several places, by what git says of its attempts from the top and from the bottom."""
-    first, last = (dict(MOVED.findall(one)) for one in (said, other))
-    hunks = [
-        f"hunk {number} (lines {first.get(number, FIRST)} and {line})"
-        for number, line in last.items()
-        if line != first.get(number, str(FIRST))
-    ]
-    where = ", ".join(hunks) or "a hunk"
-    return f"there are several places for {where}; correct all line numbers, or add lines around the change"
 
 
 def _lay_out(folder: Path, texts: Mapping[str, str]) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tasks.system.redact import capped, clean, quote
+from tasks.system.redact import capped
 
 FENCE = re.compile(r"^(`{3,}|~{3,})([^`]*)$")
 """At the beginning of its line: with a blank before it, it is a line of a diff."""
@@ -16,7 +14,6 @@ FILE = re.compile(r"(?<![\w/])(?:[\w-]|\.{0,2}/)[\w./-]*\.(?:py|pyi|md|txt|toml|
 """A file name in a sentence."""
 PATH = re.compile(r"[\w./~-]*/[\w./~-]*")
 DECORATION = " \t\r#*`\"'<>()[]:|"
-LABEL = re.compile(r"^(?:file(?: ?name)?|path|new file|title)\s*[:=]\s*", re.IGNORECASE)
 LINE_CHARACTERS = 300
 """Characters of a line in which a name, or words that stand for omitted lines, are looked for."""
 DOTS = r"(?:\.\.\.|\u2026)"
@@ -30,16 +27,10 @@ LEFT_OUT = re.compile(
     re.IGNORECASE,
 )
 """A line that stands for omitted ones."""
-HEADER = re.compile(r"^\s*(?:async def|def|class)\b.*:\s*(?:#.*)?$")
-NEAREST_LINES, NEAREST_CHARACTERS = 12, 160
-"""Of a file, in a reason; characters of each line."""
 
 
 class NoEdit(Exception):
-    """An answer holds no edit that can be applied. The reason has enough for a model to repair the answer.
-
-    Its first line is a sentence; lines of a file may follow, quoted.
-    """
+    """An answer holds no edit that can be applied. The reason has enough for a model to repair the answer."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +47,7 @@ class Fence:
 
 
 def fences(answer: str) -> list[Fence]:
-    """The fenced blocks of an answer.
-
-    Raises:
-        NoEdit: the last one is not closed.
-    """
+    """The fenced blocks of an answer; NoEdit where the last one is not closed."""
     blocks: list[Fence] = []
     above, opened, body = "", None, list[str]()
     for number, line in enumerate(answer.split("\n"), 1):
@@ -83,56 +70,34 @@ def fences(answer: str) -> list[Fence]:
 
 
 def named(line: str, editable: Sequence[str]) -> str | None:
-    """The editable file that a line names, alone or as the only one in a sentence; None when it names none.
-
-    Raises:
-        NoEdit: the line is the name of another file, or names several.
-    """
-    # Without Markdown around it: train.py of `### **train.py**:`.
-    bare = LABEL.sub("", line[:LINE_CHARACTERS].strip(DECORATION)).strip(DECORATION).removeprefix("./")
+    """The editable file that a line names; None when it names no file, and NoEdit for another one, or several."""
+    line = line[:LINE_CHARACTERS]
+    bare = line.strip(DECORATION).removeprefix("./")  # without Markdown around it
     if bare in editable:
         return bare
-    if FILE.fullmatch(bare) or PATH.fullmatch(bare):
-        raise NoEdit(f"{capped(bare, 100)!r} may not be changed; editable: {', '.join(editable)}")
+    spoken = {name.removeprefix("./") for name in FILE.findall(line)} | ({bare} if PATH.fullmatch(bare) else set())
     word = r"(?<![\w./-]){}(?![\w/-]|\.\w)"
-    inside = {name for name in editable if re.search(word.format(re.escape(name)), line[:LINE_CHARACTERS])}
-    if len(inside) > 1:
+    own = {name for name in editable if name in spoken or re.search(word.format(re.escape(name)), line)}
+    if len(own) > 1:
         raise NoEdit(f"{capped(line.strip(), 100)!r} names several files: put one name alone on the line before")
-    return inside.pop() if inside else None
+    if spoken and not own:
+        raise NoEdit(f"{capped(min(spoken), 100)!r} may not be changed; editable: {', '.join(editable)}")
+    return own.pop() if own else None
 
 
 def check_complete(lines: Sequence[str], known: Iterable[str], where: str) -> None:
-    """Refuse new lines of which one stands for omitted ones and was not in the file (`known`) before.
-
-    Raises:
-        NoEdit: one does.
-    """
+    """Refuse new lines of which one stands for omitted ones and was not in the file (`known`) before."""
     before = {line.strip() for line in known}
-    above = ""
     for line in lines:
-        is_stub = line.strip() == "..." and HEADER.match(above) and above.strip() not in before
-        if LEFT_OUT.match(line[:LINE_CHARACTERS]) and not is_stub and line.strip() not in before:
+        if LEFT_OUT.match(line[:LINE_CHARACTERS]) and line.strip() not in before:
             raise NoEdit(
                 f"{where}: {capped(line.strip(), 100)!r} stands for lines that are left out; "
                 "nothing is filled in: write every line"
             )
-        above = line if line.strip() else above
 
 
-def nearest(text: str, wanted: Sequence[str]) -> str:
-    """For a reason: the lines of a file that are most like lines that it does not have."""
-    lines, span = text.split("\n"), len(wanted)
-    bare = [line.strip() for line in lines]
-    words = Counter(line.strip() for line in wanted if line.strip())
-    counts = [(Counter(bare[at : at + span]) & words).total() for at in range(max(len(lines) - span, 0) + 1)]
-    at = max(range(len(counts)), key=lambda at: (counts[at], bare[at] == wanted[0].strip()))
-    if not counts[at]:
-        alike = difflib.get_close_matches(max(words, key=len, default=""), bare, n=1)
-        if not alike:
-            return ", and no line of it is like them"
-        at = bare.index(alike[0])
-    missing = next((line for line in wanted if line.strip() and line not in lines), "")
-    which = f"it has no line {capped(missing, 100)!r}" if missing else "its lines are there, but not in a row"
-    chosen = enumerate(lines[at : at + min(max(span, 3), NEAREST_LINES)], at + 1)
-    shown = "\n".join(f"{number:>4} {' '.join(clean(line))}" for number, line in chosen)
-    return f"; {which}. The lines most like it are:\n{quote(shown, NEAREST_CHARACTERS, NEAREST_LINES)}"
+def what_lacks(text: str, wanted: Sequence[str]) -> str:
+    """For a reason: the first line that a file does not have."""
+    lines = set(text.split("\n"))
+    lacking = next((line for line in wanted if line.strip() and line not in lines), "")
+    return f"it has no line {capped(lacking, 100)!r}" if lacking else "its lines are there, but not in a row"

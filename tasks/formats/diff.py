@@ -20,7 +20,7 @@ from itertools import takewhile
 
 from tasks.editing import patches
 from tasks.editing.patches import EditFailed, NotThere
-from tasks.formats._answer import NoEdit, check_complete, fences, nearest
+from tasks.formats._answer import NoEdit, check_complete, fences, what_lacks
 from tasks.system.redact import capped
 
 NUMBERED = re.compile(r"^@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
@@ -39,18 +39,14 @@ def is_diff(lines: Sequence[str]) -> bool:
 
 
 def read(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
-    """The texts after the diff.
-
-    Raises:
-        NoEdit: it is no diff, is about another file or more than text, or a hunk is not at one place of its file.
-    """
+    """The texts after the diff; NoEdit where it is about more than text, or a hunk is not at one place of its file."""
     lines = _diff(answer)
     added = [line[1:] for line in lines if line.startswith("+") and not line.startswith("+++ ")]
     check_complete(added, (line for text in files.values() for line in text.split("\n")), "the diff")
     try:
         return patches.patched(files, "".join(f"{_prefixed(line, editable)}\n" for line in lines), editable)
     except NotThere as wrong:
-        raise NoEdit(f"{wrong}{nearest(files.get(wrong.name, ''), wrong.lines)}") from wrong
+        raise NoEdit(f"{wrong}; {what_lacks(files.get(wrong.name, ''), wrong.lines)}") from wrong
     except EditFailed as wrong:
         raise NoEdit(str(wrong)) from wrong
 
@@ -66,11 +62,7 @@ def _is_head(lines: Sequence[str], at: int) -> bool:
 
 
 def _diff(answer: str) -> Sequence[str]:
-    """The lines of the diff in an answer: those in fences, or else from its head to the first line of prose.
-
-    Raises:
-        NoEdit: there is none, it seems to be cut off, or it goes on behind prose.
-    """
+    """The lines of the diff in an answer: those in fences, or else from its head to the first line of prose."""
     fenced = [_trimmed(fence.body) for fence in fences(answer) if is_diff(fence.body)]
     if fenced:
         return [line for body in fenced for line in body]
@@ -97,11 +89,12 @@ def _check_end(diff: Sequence[str]) -> None:
     """Refuse a diff whose last hunk has fewer lines than its head says: half of a change may be a removal."""
     at = max((at for at, line in enumerate(diff) if line.startswith("@@")), default=0)
     if numbers := NUMBERED.match(diff[at]):
-        stated = [int(number or 1) for number in numbers.groups()]
-        counts = [sum(line[:1] in (" ", sign, "") for line in diff[at + 1 :]) for sign in "-+"]
-        lost = [number - count for number, count in zip(stated, counts, strict=True)]
+        lost = [
+            int(number or 1) - sum(line[:1] in (" ", sign, "") for line in diff[at + 1 :])
+            for number, sign in zip(numbers.groups(), "-+", strict=True)
+        ]
         if min(lost) >= 0 and max(lost) > 0 and lost != [1, 1]:  # a blank line at the end is easily lost
             raise NoEdit(
-                f"the last hunk has {counts[0]} old and {counts[1]} new lines, and its head says {stated[0]} and "
-                f"{stated[1]}: it may be cut off. Put the diff between ```diff and ```, and write `@@ ... @@`"
+                "the last hunk has fewer lines than its head says: it may be cut off. Put the diff between ```diff "
+                "and ```, and write `@@ ... @@`"
             )

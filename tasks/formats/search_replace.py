@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from tasks.formats._answer import FENCE, NoEdit, check_complete, named, nearest
+from tasks.formats._answer import FENCE, NoEdit, check_complete, named, what_lacks
 
 OPEN = re.compile(r"^(<{5,})[ \t]*SEARCH\b:?(.*)$")
 MARKER = re.compile(r"^(?:(<{5,})[ \t]*SEARCH\b.*|(={5,})|(>{5,})[ \t]*REPLACE\b.*)$")
-SHOWN_PLACES = 8
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """Lines to search, and their replacement."""
 
     name: str
@@ -34,11 +32,7 @@ class Block:
 
 
 def read(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
-    """The texts of the files that the blocks name, after all of them.
-
-    Raises:
-        NoEdit: a block is broken, names no editable file, or does not match exactly once.
-    """
+    """The texts of the files that the blocks name, after all of them; NoEdit where one does not match exactly once."""
     every = blocks(answer, editable)
     texts: dict[str, str] = {}
     for number, block in enumerate(every, 1):
@@ -50,11 +44,7 @@ def read(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict
 
 
 def blocks(answer: str, editable: Sequence[str]) -> list[Block]:
-    """The blocks of an answer.
-
-    Raises:
-        NoEdit: there is none, or one is broken or names no editable file.
-    """
+    """The blocks of an answer; NoEdit without any, or where one is broken or names no editable file."""
     every, above = list[Block](), list[str]()
     lines = iter(answer.split("\n"))
     for line in lines:
@@ -110,24 +100,17 @@ def _applied(before: str | None, block: Block, where: str) -> str:
         raise NoEdit(f"{where}: there is no file {block.name} yet; an empty SEARCH makes it")
     if block.search == block.replace:
         raise NoEdit(f"{where}: SEARCH and REPLACE are the same")
-    lines = before.removesuffix("\n").split("\n")
-    replace = block.replace
-    places = _places(lines, block.search)
+    lines, bare = before.removesuffix("\n").split("\n"), [line.rstrip() for line in block.search]
+    places = _places([line.rstrip() for line in lines], bare)
     if not places:
-        bare = [line.rstrip() for line in block.search]
-        places = _places([line.rstrip() for line in lines], bare)
-        if len(places) == 1:  # of lines that stay, the file's own ends stay
-            own = dict(zip(bare, lines[places[0] :], strict=False))
-            replace = tuple(own.get(line.rstrip(), line) for line in replace)
-    if not places:
-        raise NoEdit(f"{where}: SEARCH is not in the file{nearest(before, block.search)}")
+        raise NoEdit(f"{where}: SEARCH is not in the file; {what_lacks(before, block.search)}")
     if len(places) > 1:
-        shown = ", ".join(str(place + 1) for place in places[:SHOWN_PLACES]) + ", ..." * (len(places) > SHOWN_PLACES)
         raise NoEdit(
-            f"{where}: SEARCH is in the file {len(places)} times (lines {shown}); "
+            f"{where}: SEARCH is in the file {len(places)} times (first in lines {places[0] + 1} and {places[1] + 1}); "
             "add lines around it until it is there once"
         )
-    lines[places[0] : places[0] + len(block.search)] = replace
+    own = dict(zip(bare, lines[places[0] :], strict=False))  # of lines that stay, the file's own ends stay
+    lines[places[0] : places[0] + len(bare)] = [own.get(line.rstrip(), line) for line in block.replace]
     return _joined(lines, before.endswith("\n"))
 
 

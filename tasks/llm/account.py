@@ -1,4 +1,4 @@
-"""Which language model is asked, where it is, who we are there, and what may be spent."""
+"""Which language model is asked, where it is, and who we are there."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tasks.system import redact
 
 if TYPE_CHECKING:
     from blocks.llm import LLM
+    from tasks.proposing.brief import RemainingBudget
 
 DEFAULT_BLOCK = "nightshift"
 ANSWER_TOKENS, THINKING_TOKENS = 8_192, 32_768
@@ -44,10 +45,6 @@ class ModelOptions(BaseModel):
     temperature: float | None = Field(default=None, ge=0, le=2)
     usd_per_million_input: float | None = Field(default=None, ge=0)
     usd_per_million_output: float | None = Field(default=None, ge=0)
-    max_usd: float | None = Field(default=None, gt=0)
-    """Most USD that the campaign may spend."""
-    max_tokens: int | None = Field(default=None, gt=0)
-    """Most tokens that the campaign may use, input and output together."""
 
     @model_validator(mode="after")
     def _has_both_prices(self) -> Self:
@@ -86,43 +83,34 @@ class Account(ModelOptions):
         """
         if self.usd_per_million_input is not None and self.usd_per_million_output is not None:
             return (input_tokens * self.usd_per_million_input + output_tokens * self.usd_per_million_output) / 1e6
-        if self.base_url or (usd := litellm_client.price(self.model, input_tokens, output_tokens)) is None:
-            return None
-        return usd if reply is None else litellm_client.price_of(reply, self.model) or usd
+        return None if self.base_url else litellm_client.price(self.model, input_tokens, output_tokens, reply)
 
 
 def accounts(stated: ModelOptions) -> tuple[Account, ...]:
     """The models that a proposer may ask: what it states, laid over the saved block. The first is the one to ask.
 
-    A block's key goes to the block's own address only, and its prices hold for its own models only.
-
-    Raises:
-        Refused: nothing says which model, the block cannot be read, or the variable for the key holds none.
+    A block's key goes to the block's own address only, and its prices hold for its own models only. Refused where
+    nothing says which model, the block cannot be read, or the variable for the key holds none.
     """
     name = stated.block or (None if stated.model else DEFAULT_BLOCK)
     block = _saved(name, must_exist=stated.block is not None) if name else None
-    if block is None:
-        if stated.model is None:
-            raise Refused(
-                "nothing says which language model to ask: give the option model, such as "
-                f"anthropic/claude-sonnet-4-5, or save an LLM block called {DEFAULT_BLOCK!r}"
-            )
-        return (_account(stated.model, None, stated.base_url, _values(stated), _key(stated, None)),)
-    values, is_there = _values(block), stated.base_url in (None, block.base_url)
-    theirs = {*block.models, *(full_name(one, block.provider, block.base_url) for one in block.models)}
-    if not is_there or (stated.model is not None and stated.model not in theirs):
+    if block is None and stated.model is None:
+        raise Refused(
+            "nothing says which language model to ask: give the option model, such as "
+            f"anthropic/claude-sonnet-4-5, or save an LLM block called {DEFAULT_BLOCK!r}"
+        )
+    values, provider = _values(block), block.provider if block else None
+    is_there = block is not None and stated.base_url in (None, block.base_url)
+    if not is_there or stated.model not in (None, *(block.models if block else ())):
         values = {name: value for name, value in values.items() if not name.startswith("usd_per_million")}
     values |= _values(stated)
+    base_url = (values.get("base_url") or "").rstrip("/") or None
     key = _key(stated, block if is_there else None)
-    names = [stated.model] if stated.model else block.models
-    return tuple(_account(one, block.provider, values.get("base_url"), values, key) for one in names)
-
-
-def _account(
-    model: str, provider: str | None, base_url: str | None, values: dict[str, Any], key: SecretStr | None
-) -> Account:
-    own = {"model": full_name(model, provider, base_url), "base_url": base_url and base_url.rstrip("/"), "key": key}
-    return Account(**{**values, **own})
+    names = [stated.model] if stated.model else block.models if block else []
+    return tuple(
+        Account(**{**values, "model": full_name(one, provider, base_url), "base_url": base_url, "key": key})
+        for one in names
+    )
 
 
 def full_name(model: str, prefix: str | None, base_url: str | None) -> str:
@@ -136,12 +124,8 @@ def full_name(model: str, prefix: str | None, base_url: str | None) -> str:
     return model
 
 
-def check(account: Account) -> None:
-    """Check, without buying anything, that the model can be asked: provider, key, endpoint, limits.
-
-    Raises:
-        Refused: something is missing; the message says the remedy.
-    """
+def check(account: Account, left: RemainingBudget) -> None:
+    """Refuse a model that cannot be asked, without buying anything: provider, key, endpoint, the campaign's limits."""
     provider = litellm_client.provider(account.model)
     if provider is None:
         raise Refused(
@@ -157,12 +141,12 @@ def check(account: Account) -> None:
             "variable that holds the key with key_variable"
         )
     most = account.usd(0, account.answer_tokens)
-    if account.max_usd is not None and most is None:
+    if left.usd is not None and most is None:
         raise Refused(
-            f"max_usd = {account.max_usd:g}, but the price of {account.model!r} is not known: state "
+            f"max_usd = {left.usd:g}, but the price of {account.model!r} is not known: state "
             "usd_per_million_input and usd_per_million_output (0 if it is free), or limit max_tokens instead"
         )
-    limits = {"max_usd": (account.max_usd, most), "max_tokens": (account.max_tokens, account.answer_tokens)}
+    limits = {"max_usd": (left.usd, most), "max_tokens": (left.tokens, account.answer_tokens)}
     for name, (limit, need) in limits.items():
         if limit is not None and need is not None and need > limit:
             raise Refused(
@@ -171,10 +155,10 @@ def check(account: Account) -> None:
             )
 
 
-def _values(source: BaseModel) -> dict[str, Any]:
+def _values(source: BaseModel | None) -> dict[str, Any]:
     """The values for an account that are not None."""
-    values = source.model_dump(include=Account.model_fields.keys() - {"model", "block", "key_variable", "key"})
-    return {name: value for name, value in values.items() if value is not None}
+    own = Account.model_fields.keys() - {"model", "block", "key_variable", "key"}
+    return source.model_dump(include=own, exclude_none=True) if source else {}
 
 
 def _key(stated: ModelOptions, block: LLM | None) -> SecretStr | None:
@@ -202,15 +186,18 @@ def _saved(name: str, must_exist: bool) -> LLM | None:
     from blocks.llm import LLM
 
     api = PREFECT_API_URL.value() or os.environ.get("PREFECT_API_URL")
+    why = "there is none of this name: save it first" if api else "no Prefect server is known: set PREFECT_API_URL"
     try:
         if api:
             # Prefect may have been imported before the address was set; it would start a server of its own.
             with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
-                saved = client.read_block_document_by_name(name, LLM.get_block_type_slug())
-            return LLM.model_validate(saved.data)
-        why = "no Prefect server is known: set PREFECT_API_URL"
+                saved = client.read_block_document_by_name(name, LLM.get_block_type_slug()).data
+            if limits := [limit for limit in ("max_usd", "max_tokens") if saved.get(limit) is not None]:
+                option = f"--{limits[0].replace('_', '-')}"
+                raise Refused(f"LLM block {name!r} has {limits[0]}: save it without, and give the campaign {option}")
+            return LLM.model_validate(saved)
     except ObjectNotFound:
-        why = "there is none of this name: save it first"
+        pass
     except ValidationError as error:
         raise explain(error, f"LLM block {name!r}") from error
     except httpx.HTTPError as error:
@@ -226,14 +213,14 @@ def _probe(account: Account, url: str, is_like_openai: bool) -> None:
     import httpx
 
     key = account.key.get_secret_value() if account.key else litellm_client.NO_KEY
-    shown = f"base_url = {redact.without_passwords(url)}"
+    shown, login = f"base_url = {redact.without_passwords(url)}", {"Authorization": f"Bearer {key}"}
     try:
-        seconds = min(PROBE_SECONDS, account.answer_seconds)
-        reply = httpx.get(f"{url}/models", headers={"Authorization": f"Bearer {key}"}, timeout=seconds)
+        status = httpx.get(
+            f"{url}/models", headers=login, timeout=min(PROBE_SECONDS, account.answer_seconds)
+        ).status_code
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
         why = one_line(str(error), 200) or type(error).__name__
         raise Refused(f"no language model answers at {shown} ({why}): start it, or correct the address") from error
-    status = reply.status_code
     if is_like_openai and status == 404 and "/v1" not in url:
         raise Refused(f"{shown} lists no models at {url}/models: give the address that ends with /v1")
     if is_like_openai and status in (401, 403):

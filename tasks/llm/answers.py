@@ -1,6 +1,8 @@
-"""A model's answer as values: lenient in form, strict in content.
+"""A model's answer as values: without its thoughts, JSON or the header before an edit, each parameter in its range.
 
-Numbers written as texts are accepted. Anything uncertain is refused, with every fault.
+Lenient in form (prose and fences around an answer, numbers written as texts), strict in content: anything uncertain is
+refused, with every fault. A model may write anything, and this process reads it: nothing here may need more than a few
+seconds for the longest answer.
 """
 
 from __future__ import annotations
@@ -16,19 +18,30 @@ from typing import Any
 from environments.space import Choice, Parameter, Space, Value
 from tasks import formats
 from tasks.formats import NoEdit
-from tasks.llm import reading
 from tasks.llm.quotes import one_line
-from tasks.llm.reading import Misread
 from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.trial import Params
 
+ANSWER_LIMIT = 2**19
+"""Most characters of an answer: twice those of the longest program that may be edited."""
 RATIONALE, CATEGORY, NAME = 1_000, 40, 60
 """Characters that are kept of each, and of a parameter's name that there is not."""
-FAULTS, PROPOSALS = 20, 100
-"""Faults of a proposal that are told, and proposals of an answer that are read."""
-NUMBER = re.compile(r"(?:[+-] ?)?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-DASH = re.compile("[\N{MINUS SIGN}\N{EN DASH}]")
-THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+FAULTS, PROPOSALS, STARTS = 20, 100, 200
+"""Faults that are told, proposals of an answer that are read, and places where JSON may begin."""
+THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
+JSON_START = re.compile(r"[{\[]")
+HEADER = re.compile(r"[\s*#_>-]*(RATIONALE|CATEGORY|EXPECTED|PARAMS)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
+LATE = re.compile(r"^[ \t*#_>-]*(RATIONALE|PARAMS(?=[ \t*_]*:[*_]*\s*\{))[ \t*_]*:", re.MULTILINE)
+"""A line of the header behind or in an edit; not an annotated constant of a program."""
+IN_A_FENCE = re.compile(r"\A\s*```\w*\n((?:(?!```).*\n)*)```\s*\Z")
+"""An answer that is one fence as a whole."""
+NOTHING = frozenset({"", "none", "n/a", "-", "no change", "unchanged", "null"})
+NUMBER = re.compile(r"([+-]? ?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)")
+
+
+class Misread(ValueError):
+    """An answer that cannot be used. The message names every fault."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +58,26 @@ class ParsedAnswer:
     """Its part of the answer."""
 
 
-def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], list[str]]:
-    """The proposals of a JSON answer, and what is wrong with those that are none.
+def is_thought(text: str) -> bool:
+    """Whether the text is the beginning of thoughts that never end."""
+    return re.match(r"\s*<think(?:ing)?>", text) is not None and THOUGHT.match(text) is None
 
-    Raises:
-        Misread: there is no JSON object in the answer.
+
+def without_thoughts(text: str) -> str:
+    """The answer without the thoughts before it.
+
+    Some servers put the opening tag into the question. The thoughts then end with the first tag, if that ends a line
+    and the answer follows: a rationale is asked for, and an edit may have such a tag in its code.
     """
-    document = reading.proposals(text)
+    first = TAG.search(text)
+    if first and first[1] and first[2] is not None and "rationale" in text[first.end() :].lower():
+        return text[first.end() :].strip()
+    return THOUGHT.sub("", text).strip()
+
+
+def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], list[str]]:
+    """The proposals of a JSON answer, and what is wrong with those that are none; Misread without any JSON."""
+    document = _proposals(text)
     entries = document.get("proposals", document) if isinstance(document, dict) else document
     entries = entries[:PROPOSALS] if isinstance(entries, list) else [entries]
     parsed, faults = list[ParsedAnswer](), list[str]()
@@ -66,22 +92,27 @@ def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], l
 
 
 def headed(text: str, editable: Sequence[str], space: Space, fixed: Params) -> tuple[ParsedAnswer, str]:
-    """The header of an answer that changes a program, and the answer with the header emptied.
-
-    Raises:
-        Misread: PARAMS is no JSON object, or states what the space does not take.
-    """
-    stated, given, edit = reading.header(text, editable)
+    """The header of an answer that changes a program, and the answer with the header emptied; Misread else."""
+    if fence := IN_A_FENCE.match(text):
+        text = fence[1]
+    lines, stated, last, after = text.split("\n"), dict[str, str](), "", 0
+    for number, line in enumerate(lines, 1):
+        if header := HEADER.match(line):
+            last, after = header[1].upper(), number
+            stated[last] = line[header.end() :]
+        elif _begins_edit(line, editable):
+            break
+        elif last == "RATIONALE" and len(stated[last]) < RATIONALE:
+            stated[last] += f" {line}"
+    edit = "\n" * after + "\n".join(lines[after:])  # so that the line numbers in a reason are right
+    if late := next((header[1] for header in LATE.finditer(edit) if header[1] not in stated), None):
+        raise Misread(f"{late} stands in a fence or after the edit: write it before, and nothing after the edit")
     words = *_words(stated.get("RATIONALE", ""), stated.get("CATEGORY", "")), expected(stated.get("EXPECTED"))
-    return ParsedAnswer(values(given, space, fixed), *words, text), edit
+    return ParsedAnswer(values(_params(stated.get("PARAMS", "").strip()), space, fixed), *words, text), edit
 
 
 def changed(edit: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
-    """The whole new text of each file that an answer changes, by name, in whichever format it is written.
-
-    Raises:
-        NoEdit: it holds no edit that can be applied, or cannot be read within limits.
-    """
+    """See `formats.changed`; what cannot be read within limits is no edit either."""
     try:
         return read(formats.changed, edit, dict(files), [*editable], "any")
     except Unreadable as wrong:
@@ -115,21 +146,37 @@ def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
 
 
 def expected(stated: object) -> float | None:
-    """A predicted change: a finite number, also as the first one of a text; None where there is none.
-
-    Thousands may be set apart by commas. A percentage is none: of what, it does not say.
-    """
+    """A predicted change: a finite number, also as the first one of a text. A percentage is none: of what?"""
     if isinstance(stated, str):
-        plain = THOUSANDS.sub("", DASH.sub("-", stated)[:NAME])
-        first = NUMBER.search(plain)
-        is_share = first is not None and plain[first.end() :].lstrip().startswith("%")
-        stated = float(first[0].replace(" ", "")) if first and not is_share else None
+        first = NUMBER.search(stated[:NAME].replace("\N{MINUS SIGN}", "-").replace(",", ""))
+        stated = float(first[1].replace(" ", "")) if first and not first[2] else None
     if isinstance(stated, bool) or not isinstance(stated, int | float):
         return None
     try:
         return float(stated) if math.isfinite(stated) else None
     except OverflowError:  # an integer that no float holds
         return None
+
+
+def _proposals(text: str) -> Any:
+    """The JSON in the answer that is a proposal, or a list of several."""
+    stated, place = list[Any](), 0
+    for _ in range(STARTS):
+        if (start := JSON_START.search(text, place)) is None:
+            break
+        try:
+            document, place = json.JSONDecoder().raw_decode(text, start.start())
+        except (ValueError, RecursionError):
+            place = start.end()
+            continue
+        first = document[0] if isinstance(document, list) and document else document
+        if isinstance(first, dict) and {"params", "proposals"} & first.keys():
+            stated.append(document)
+    if not stated:
+        raise Misread('there is no JSON object with "params" in the answer')
+    if any(other != stated[0] for other in stated):
+        raise Misread("there are several proposals in the answer: write one JSON object, and nothing else")
+    return stated[0]
 
 
 def _idea(entry: Any, space: Space, fixed: Params) -> ParsedAnswer:
@@ -146,6 +193,25 @@ def _words(rationale: object, category: object) -> tuple[str, str]:
     why = one_line(rationale, RATIONALE) if isinstance(rationale, str) else ""
     kind = one_line(category, CATEGORY).strip(" *_`\"'.") if isinstance(category, str) else ""
     return why or "no reason was given", kind
+
+
+def _params(stated: str) -> Any:
+    """The JSON object of the header PARAMS."""
+    given: Any = {}
+    if stated.lower() not in NOTHING:
+        try:
+            given = json.loads(stated)
+        except (ValueError, RecursionError):
+            given = None
+    if not isinstance(given, dict):
+        raise Misread('PARAMS must be one JSON object on its line, such as PARAMS: {"learning_rate": 0.001}')
+    return given
+
+
+def _begins_edit(line: str, editable: Sequence[str]) -> bool:
+    """Whether the header ends before this line: a fence, a marker of an edit, or the name of a file."""
+    bare = line.strip(" \t\r*#`:")
+    return bare in editable or line.lstrip().startswith(("```", "<<<<<", "diff --git", "--- ", "*** ", "@@"))
 
 
 def _checked(parameter: Parameter, value: object) -> Value:

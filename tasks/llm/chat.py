@@ -6,15 +6,14 @@ an answer that says nothing usable, such as one of thoughts alone, is Unusable: 
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from tasks.llm import litellm_client, trace
 from tasks.llm.account import Account
+from tasks.llm.answers import ANSWER_LIMIT, is_thought, without_thoughts
 from tasks.llm.quotes import one_line
-from tasks.llm.reading import ANSWER_LIMIT, is_thought, without_thoughts
 from tasks.llm.trace import Answer, Message, RecordedRequest
 from tasks.proposing.brief import Brief, Unavailable, Unusable
 from tasks.system.redact import capped, without_passwords
@@ -24,12 +23,6 @@ __all__ = ["Answer", "Message"]
 
 THOUGHTS, SHOWN = 20_000, 300
 """Characters of a model's thoughts that its trace keeps, and of an endpoint's own words in a reason."""
-FRAME = re.compile(
-    r"^(?:(?:litellm\.)?\w+(?:Error|Timeout): )*(?:\w+Exception - )?|"
-    r"\s*(?:LiteLLM: model group|LiteLLM Retried|model=\S* context_window_fallbacks|Traceback \(most recent call).*",
-    re.DOTALL,
-)
-"""LiteLLM's own words before and after an endpoint's."""
 
 
 def ask(
@@ -40,10 +33,7 @@ def ask(
     *,
     bought: Usage = NOTHING_BOUGHT,
 ) -> Answer:
-    """The model's answer to these messages, without its thoughts.
-
-    One that this trial has had already (the same request at `brief.traces`, under the same seed and after as many
-    refusals) is not bought again: the same brief gives the same answer.
+    """The model's answer to these messages, without its thoughts; one that this trial has had is not bought again.
 
     Args:
         schema: JSON schema of the answer, sent where the endpoint takes one. The answer is not checked against it.
@@ -52,7 +42,6 @@ def ask(
     Raises:
         Unusable: the answer is empty, was cut off, is too long, or calls a tool.
         Unavailable: there is no answer; the reason says why, and the usage what it took all the same.
-        KeyboardInterrupt: this process is asked to end.
     """
     request = RecordedRequest(
         *(account.model, account.base_url, tuple(messages), schema, account.temperature),
@@ -68,30 +57,27 @@ def ask(
 
 
 def _check_limits(account: Account, messages: Sequence[Message], brief: Brief, bought: Usage) -> None:
-    """Check that no limit would be passed by the longest possible answer.
+    """Check that the longest possible answer would pass no limit of the campaign.
 
-    The account's limits are compared with all that the campaign has bought, `brief.spent`. `brief.left` is what was
-    left when this trial's turn began, so only what `brief.refusals` cost is taken off it.
+    `brief.left` is what was left when this trial's turn began, so what its refusals cost is taken off it.
     """
     left = brief.left
-    if {account.max_usd, account.max_tokens, left.usd, left.tokens} == {None}:
+    if left.usd is None and left.tokens is None:
         return
-    given, got = litellm_client.count(account.model, messages), account.answer_tokens
-    most = Usage(1, given, got, account.usd(given, got))
-    campaign = brief.spent + bought
-    trial = sum((refusal.usage for refusal in brief.refusals), bought)
-    for limit, name, spent, more in (
-        (account.max_tokens, "max_tokens", campaign.tokens, most.tokens),
-        (left.tokens, "tokens left to the campaign", trial.tokens, most.tokens),
-        (account.max_usd, "max_usd", campaign.usd, most.usd),
-        (left.usd, "USD left to the campaign", trial.usd, most.usd),
+    given = litellm_client.count(account.model, messages)
+    most = Usage(1, given, account.answer_tokens, account.usd(given, account.answer_tokens))
+    spent = sum((refusal.usage for refusal in brief.refusals), bought)
+    for limit, name, so_far, more in (
+        (left.tokens, "tokens", spent.tokens, most.tokens),
+        (left.usd, "USD", spent.usd, most.usd),
     ):
         if limit is None:
             continue
-        if spent is None or more is None:
-            raise _unavailable(account, f"{name} = {limit:g} cannot be kept, since not every price is known")
-        if spent + more > limit:
-            reason = f"{name} = {limit:g}, {spent:.4g} spent, and one more answer may take {more:.4g}"
+        kept = f"{name} left to the campaign = {limit:g}"
+        if so_far is None or more is None:
+            raise _unavailable(account, f"{kept} cannot be kept, since not every price is known")
+        if so_far + more > limit:
+            reason = f"{kept}, {so_far:.4g} spent, and one more answer may take {more:.4g}"
             raise _unavailable(account, f"the limit is reached: {reason}")
 
 
@@ -123,24 +109,20 @@ def _answer(account: Account, request: RecordedRequest) -> Answer:
         return _read(account, messages, reply)
     except Unavailable:
         raise
+    except (TimeoutError, library.Timeout) as late:
+        given = litellm_client.count(account.model, messages)  # paid for; how much was written is unknown
+        reason = f"timeout: no answer in {account.answer_seconds:g} s: raise timeout_seconds"
+        raise _unavailable(account, reason, Usage(1, given, 0, account.usd(given, 0))) from late
     except Exception as error:  # whatever a strange reply makes LiteLLM raise, there is no answer
-        if isinstance(error, TimeoutError | library.Timeout):
-            given = litellm_client.count(account.model, messages)  # paid for; how much was written is unknown
-            reason = f"timeout: no answer in {account.answer_seconds:g} s: raise timeout_seconds"
-            raise _unavailable(account, reason, Usage(1, given, 0, account.usd(given, 0))) from error
-        status, said = getattr(error, "status_code", None), one_line(FRAME.sub("", str(error)), SHOWN)
+        status, (said, has_traceback, _) = getattr(error, "status_code", None), str(error).partition("Traceback (most")
         kind = f"{type(error).__name__} ({status})" if status else type(error).__name__
-        if "Traceback" in str(error):  # LiteLLM's own, over the reply
+        if has_traceback:  # LiteLLM's own, over the reply
             kind = "LiteLLM cannot read the form of the reply"
-        raise _unavailable(account, f"{kind}: {said}", Usage(calls=1)) from error
+        raise _unavailable(account, f"{kind}: {one_line(said, SHOWN)}", Usage(calls=1)) from error
 
 
 def _read(account: Account, messages: Sequence[Message], reply: Any) -> Answer:
-    """What the model said in a reply, with the fault of one that is no answer.
-
-    Raises:
-        Unavailable: it refuses to answer.
-    """
+    """What the model said in a reply, with the fault of one that is no answer; Unavailable where it refuses."""
     if not reply.choices:
         nothing = _usage(account, messages, reply, "")
         return Answer("", nothing, account.model, "stop", "the reply holds no answer")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import importlib
 import logging
@@ -123,22 +124,20 @@ def missing_keys(model: str) -> tuple[str, ...]:
     return missing if all(name.endswith("_API_KEY") for name in missing) else ()
 
 
-def price(model: str, input_tokens: int, output_tokens: int) -> float | None:
-    """The provider's price of so many tokens in USD; None where LiteLLM does not know it."""
+def price(model: str, input_tokens: int, output_tokens: int, reply: Any = None) -> float | None:
+    """The provider's price of so many tokens in USD, or that of a reply; None where LiteLLM does not know it."""
+    library = litellm()
     try:
-        each = litellm().cost_per_token(model=model, prompt_tokens=1, completion_tokens=1)
-        total = litellm().cost_per_token(model=model, prompt_tokens=input_tokens, completion_tokens=output_tokens)
+        each = library.cost_per_token(model=model, prompt_tokens=1, completion_tokens=1)
+        total = library.cost_per_token(model=model, prompt_tokens=input_tokens, completion_tokens=output_tokens)
     except Exception:  # noqa: BLE001 (it raises several kinds, a bare Exception among them, all for an unknown model)
         return None
-    return float(sum(total)) if any(each) else None  # one on its list without a price would seem to be free
-
-
-def price_of(reply: Any, model: str) -> float | None:
-    """The provider's price of a reply in USD; None where LiteLLM cannot tell."""
-    try:
-        return float(litellm().completion_cost(completion_response=reply, model=model))
-    except Exception:  # noqa: BLE001 (as above)
-        return None
+    if not any(each):
+        return None  # one on its list without a price would seem to be free
+    if reply is not None:
+        with contextlib.suppress(Exception):  # a reply knows of tokens that a cache saved
+            return float(library.completion_cost(completion_response=reply, model=model)) or float(sum(total))
+    return float(sum(total))
 
 
 def count(model: str, messages: Sequence[Message]) -> int:

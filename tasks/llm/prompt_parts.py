@@ -1,7 +1,8 @@
 """The parts of a prompt that describe a campaign.
 
 Output of programs and words of models and people are quoted (tasks.llm.quotes). Each part has a cap, so that a prompt
-does not grow with the campaign; only the program is shown whole, since an edit needs it.
+does not grow with the campaign; only the program is shown whole, since an edit needs it. The newest trials and the best
+ones are told in full, of the others each has a line, the newest first; what has no room is counted.
 """
 
 from __future__ import annotations
@@ -9,29 +10,37 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from types import SimpleNamespace
 
-from environments.space import Choice, Int, Parameter
-from tasks.llm.quotes import WIDTH, listed, one_line
-from tasks.llm.trials import baseline_proposal, changes, in_a_line, in_words, rounded, score_of  # fmt: skip
+from environments.space import Choice, Int, Parameter, Space
+from tasks.describe import mean_of
+from tasks.llm.quotes import WIDTH, data, listed, one_line
 from tasks.numbers import number
 from tasks.proposing.brief import Brief, RemainingBudget
 from tasks.stats.champion import champion_estimate
-from tasks.stats.predictions import predictions, record
+from tasks.stats.predictions import effect, record
 from tasks.system.redact import capped, scrub_text
-from tasks.trial import History, Params, Proposal, baseline, best
+from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best, measured
 
 PROGRAM_MD = 20_000
 """Characters of program.md."""
-PREDICTIONS, REFUSED, REJECTED, EARLIER, IMPORTED = 8, 8, 10, 30, 30
-"""Lines on predictions, refused suggestions, proposals that were not approved, earlier campaigns, imported trials."""
+REFUSED, REJECTED, EARLIER, IMPORTED = 8, 10, 30, 30
+"""Lines on refused suggestions, proposals that were not approved, earlier campaigns, imported trials."""
+HISTORY, IN_FULL = 18_000, 14_000
+"""Characters of the trials that are told one by one, and of those among them that are told in full."""
+NEWEST, BEST = 8, 4
+"""Trials that are told in full, as far as there is room: two of the newest first, then the best of all."""
+LOGS, LOG_LINES, DIFF_LINES = 3, 15, 30
+"""Crashes whose log is told, lines of it, and lines of an edit."""
 
 
 def told(brief: Brief) -> SimpleNamespace:
     """A brief as the parts of a prompt, by name; a part without content is an empty text."""
     problem, history = brief.problem, brief.history
-    champion = best(history)
-    now = champion.proposal if champion else None
+    champion, first = best(history), baseline(history)
+    now, original = champion.proposal if champion else None, first.proposal if first else None
+    luck, predictions = champion_estimate(history), record(history)
     reasons = [f"trial {trial.number}: {why}" for trial in history for why in trial.proposal.turned_down]
     return SimpleNamespace(
         program_md=capped(scrub_text(problem.program_md).strip(), PROGRAM_MD),
@@ -39,12 +48,17 @@ def told(brief: Brief) -> SimpleNamespace:
         space="\n".join(_parameter(name, one, brief) for name, one in brief.space.items()),
         files="\n\n".join(_file(name, text) for name, text in brief.files.items()),
         champion=_champion(history),
-        noise=_noise(history),
+        noise=f"Trainings of one program differ by luck: their standard deviation is about {number(luck.sd)}."
+        if luck and math.isfinite(luck.sd)
+        else "",
         keep_rule=brief.keep_rule,
-        history=in_words(brief.space, history),
-        predictions=_predictions(history),
+        history=trials(brief.space, history),
+        predictions=predictions.words if predictions else "",
         refused=listed(reasons[-REFUSED:]),
-        rejected=_rejected(brief),
+        rejected=listed(
+            f"{changes(brief.space, original, proposal, short=True)} ({one_line(proposal.rationale, WIDTH)}): {said}"
+            for _, proposal, said in brief.rejected[-REJECTED:]
+        ),
         earlier=_earlier(brief),
         imported=_imported(brief),
         pending=listed(
@@ -62,26 +76,105 @@ def start(brief: Brief) -> Params:
     return {name: params.get(name, one.default) for name, one in brief.space.items()}
 
 
-def _noise(history: History) -> str:
-    level = champion_estimate(history)
-    if level is None or not math.isfinite(level.sd):
-        return ""
-    return f"Trainings of one program differ by luck: their standard deviation is about {number(level.sd)}."
+def trials(space: Space, history: History) -> str:
+    """The trials in their order, as far as there is room."""
+    others, first = [trial for trial in history if trial.number > 0], baseline(history)
+    crashes = [trial.number for trial in history if any(run.error for run in trial.runs)][-LOGS:]
+    scored = [trial for trial in others if trial.score.value is not None]
+    top = sorted(scored, key=lambda trial: -trial.score.utility)[:BEST]
+    newest = others[: -NEWEST - 1 : -1]
+    said = dict[int, str]()
+    for trial in (*([first] if first else []), *newest[:2], *top, *newest[2:]):
+        text = _in_full(space, history, trial, trial.number in crashes)
+        if trial.number not in said and sum(map(len, said.values())) + len(text) <= IN_FULL:
+            said[trial.number] = text
+    for trial in reversed(others):
+        line = f"- {_in_a_line(space, first.proposal if first else None, trial)}"
+        if trial.number not in said and sum(map(len, said.values())) + len(line) <= HISTORY:
+            said[trial.number] = line
+    left_out = sum(trial.number not in said for trial in others)
+    parts = [said[trial.number] for trial in history if trial.number in said]
+    return "\n".join(([f"{left_out} older trials are left out."] if left_out else []) + parts)
+
+
+def changes(space: Space, old: Proposal | None, new: Proposal, short: bool = False) -> str:
+    """The differences between two proposals; `short`: without the old values."""
+    before, parts = (old.params if old else {}), list[str]()
+    for name in (name for name in space if name in new.params and new.params[name] != before.get(name)):
+        was = f"{json.dumps(_rounded(before[name]))} -> " if name in before and not short else ""
+        parts.append(f"{name} {was}{json.dumps(_rounded(new.params[name]))}")
+    edit = old.edit if old else None
+    if new.edit != edit:
+        signs = Counter(line[0] for line in _own_lines(new.edit or "", edit))
+        parts.append(f"program edited (+{signs['+']} -{signs['-']} lines)")
+    return ", ".join(parts) or "nothing"
+
+
+def _in_full(space: Space, history: History, trial: Trial, with_log: bool) -> str:
+    """A trial: what it did otherwise than the champion of its time, and what came of it."""
+    proposal, then = trial.proposal, best(history[: history.index(trial)])
+    against = f"trial {then.number}, the champion then" if then and then.number else "the baseline"
+    before = then or baseline(history)
+    old = before.proposal if before else None
+    lines = [f"### {f'Trial {trial.number}' if trial.number else 'The baseline'}: {trial.verdict.kind}"]
+    if trial.number:
+        lines.append(f"- Changed against {against}: {changes(space, old, proposal)}")
+    if trial.score.value is not None:
+        gain = effect(history, trial, then)
+        than_then = "" if gain is None else f", {number(gain, sign=True)} against the champion then"
+        lines.append(f"- Score: {_score_of(history, trial)}{than_then}")
+    if proposal.expected is not None:
+        lines.append(f"- Its proposer expected {number(proposal.expected, sign=True)} against the champion it knew")
+    if trial.score.also:
+        values = ", ".join(f"{name} {number(value)}" for name, value in trial.score.also.items())
+        lines.append(f"- Measured besides: {one_line(values, 2 * WIDTH)}")
+    if any(curve := trial.runs[0].curve[3::4] if trial.runs else ()):
+        lines.append(f"- Reported at each fifth of its budget: {', '.join(map(number, curve))}")
+    errors = [run.error for run in trial.runs if run.error]
+    if trial.verdict.kind == "crash" or errors:  # the reason is not in our own words alone
+        lines += ["- Why:", data([*errors, trial.verdict.reason][0], LOG_LINES if with_log else 1)]
+    else:
+        lines.append(f"- Why: {one_line(trial.verdict.reason, WIDTH)}")
+    if proposal.rationale:
+        lines += ["- The idea was:", data(proposal.rationale, 4, 2 * WIDTH)]
+    if proposal.edit and trial is not best(history):  # the champion's program is told whole
+        changed = _own_lines(proposal.edit, old.edit if old else None)
+        lines += ["- Lines of the program that it changed:", data("\n".join(changed), DIFF_LINES)]
+    return "\n".join(lines) + "\n"
+
+
+def _in_a_line(space: Space, old: Proposal | None, trial: Trial) -> str:
+    """A trial: what it did otherwise than `old`, and what came of it."""
+    score = f" at {number(trial.score.value)}" if trial.score.value is not None else ""
+    changed = changes(space, old, trial.proposal, short=True)
+    return f"Trial {trial.number}, {trial.verdict.kind}{score}: {capped(changed, WIDTH)}"
+
+
+def _rounded(value: Value, digits: int = 4) -> Value:
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
+def _own_lines(edit: str, parent: str | None) -> list[str]:
+    """The lines that an edit changes and its parent's does not."""
+    new, old = (Counter(re.findall(r"^(?!\+\+\+ |--- )[+-].*", diff, re.MULTILINE)) for diff in (edit, parent or ""))
+    return [*(new - old).elements()]
+
+
+def _score_of(history: History, trial: Trial) -> str:
+    """The mean over all of a trial's runs, and how many these are."""
+    runs = sum(score.value is not None for score in measured(history, trial.number))
+    return f"{number(mean_of(history, trial.number))} ({runs} run{'s' * (runs != 1)})" if runs else "none"
 
 
 def _parameter(name: str, parameter: Parameter, brief: Brief) -> str:
     first = baseline(brief.history)
     before = first.proposal.params.get(name, parameter.default) if first else parameter.default
-    now = f"now {json.dumps(rounded(start(brief)[name], 6))}, the baseline's {json.dumps(before)}"
-    return f"- {name}: {_range(parameter)}; {now}"
-
-
-def _range(parameter: Parameter) -> str:
+    now = f"now {json.dumps(_rounded(start(brief)[name], 6))}, the baseline's {json.dumps(before)}"
     if isinstance(parameter, Choice):
-        return "one of " + ", ".join(json.dumps(value) for value in parameter.values)
+        return f"- {name}: one of {', '.join(map(json.dumps, parameter.values))}; {now}"
     kind = "a whole number" if isinstance(parameter, Int) else "a number"
     scale = ", on a logarithmic scale" if parameter.log else ""
-    return f"{kind} from {json.dumps(parameter.low)} to {json.dumps(parameter.high)}{scale}"
+    return f"- {name}: {kind} from {json.dumps(parameter.low)} to {json.dumps(parameter.high)}{scale}; {now}"
 
 
 def _file(name: str, text: str) -> str:
@@ -95,19 +188,11 @@ def _champion(history: History) -> str:
     first, champion = baseline(history), best(history)
     if champion is None:
         return "No trial has a score yet, the baseline included." if history else ""
-    score = score_of(history, champion)
+    score = _score_of(history, champion)
     if champion is first:
         return f"The baseline is the champion still, with a score of {score}."
-    before = f"; the baseline has {score_of(history, first)}" if first else ""
+    before = f"; the baseline has {_score_of(history, first)}" if first else ""
     return f"Trial {champion.number} is the champion, with a score of {score}{before}."
-
-
-def _rejected(brief: Brief) -> str:
-    first = baseline_proposal(brief.history)
-    return listed(
-        f"{changes(brief.space, first, proposal, short=True)} ({one_line(proposal.rationale, WIDTH)}): {said}"
-        for _, proposal, said in brief.rejected[-REJECTED:]
-    )
 
 
 def _earlier(brief: Brief) -> str:
@@ -117,33 +202,20 @@ def _earlier(brief: Brief) -> str:
     for trial in [trial for trial in brief.earlier if trial.number > 0][-EARLIER:]:
         champion = trial.verdict.evidence.get("champion")
         beside = "" if champion is None else f" (the champion had {number(champion)})"
-        lines.append(f"{in_a_line(brief.space, defaults, trial)}{beside}: {one_line(trial.proposal.rationale, WIDTH)}")
+        lines.append(f"{_in_a_line(brief.space, defaults, trial)}{beside}: {one_line(trial.proposal.rationale, WIDTH)}")
     return listed(lines)
 
 
 def _imported(brief: Brief) -> str:
     """The best trials of another tool, best first, a line each."""
-    sign = 1 if brief.problem.higher_is_better else -1
-    places = range(len(brief.imported))
-    scores = [-math.inf if one.score is None else sign * one.score for one in brief.imported]
-    lines = []
-    for place in sorted(places, key=lambda place: -scores[place])[:IMPORTED]:
-        one = brief.imported[place]
+    sign, lines = 1 if brief.problem.higher_is_better else -1, list[str]()
+    ranked = sorted(enumerate(brief.imported, 1), key=lambda n: math.inf if n[1].score is None else -sign * n[1].score)
+    for place, one in ranked[:IMPORTED]:
         score = "failed" if one.score is None else number(one.score)
-        params = ", ".join(f"{name} {json.dumps(rounded(value))}" for name, value in one.params.items())
+        params = ", ".join(f"{name} {json.dumps(_rounded(value))}" for name, value in one.params.items())
         parts = (score, one_line(params, WIDTH), one_line(one.note, WIDTH))
-        lines.append(f"{place + 1} of {len(brief.imported)}: {': '.join(filter(None, parts))}")
+        lines.append(f"{place} of {len(brief.imported)}: {': '.join(filter(None, parts))}")
     return listed(lines)
-
-
-def _predictions(history: History) -> str:
-    """What was expected of the latest trials and what came of it, and all together."""
-    lines = [
-        f"- trial {one.trial}: expected {number(one.expected, sign=True)}, measured {number(one.measured, sign=True)}"
-        for one in predictions(history)[-PREDICTIONS:]
-    ]
-    together = record(history)
-    return "\n".join([*lines, f"- together: {together.words}"] if together else lines)
 
 
 def _left(left: RemainingBudget, under_way: int) -> str:

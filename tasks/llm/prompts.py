@@ -29,10 +29,7 @@ DEFAULTS: dict[str, object] = {"count": 1, "form": "search_replace", "reason": "
 
 
 def render(name: str, folder: Path | None, **values: object) -> str:
-    """The prompt of that name, with its values filled in.
-
-    Args:
-        folder: Whose files stand before ours; None without one.
+    """The prompt of that name, with its values filled in; files of `folder` stand before ours.
 
     Raises:
         Refused: a prompt of the folder that is no template, or that names what there is not.
@@ -45,18 +42,15 @@ def render(name: str, folder: Path | None, **values: object) -> str:
         raise Refused(f"prompt {name}.md includes itself: write into your file what you need of ours") from endless
     except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, OSError) as wrong:
         # A fault in a part is told with the part's own place.
-        place = getattr(wrong, "filename", None) or (folder / f"{name}.md" if folder else f"{name}.md")
         line = f", line {wrong.lineno}" if isinstance(wrong, jinja2.TemplateSyntaxError) else ""
-        may = ", ".join(("problem", "told", *DEFAULTS))
-        raise Refused(f"prompt {place}{line}: {wrong}. Values that a prompt may name: {may}") from wrong
+        raise Refused(
+            f"prompt {getattr(wrong, 'filename', None) or f'{name}.md'}{line}: {wrong}. Values that a prompt may name: "
+            f"{', '.join(('problem', 'told', *DEFAULTS))}"
+        ) from wrong
 
 
 def check(folder: Path | None) -> None:
-    """See before a night that an environment's own prompts can be said, of a campaign that is yet to begin.
-
-    Raises:
-        Refused: a file of a name that no prompt has, one that is no template, or that names what there is not.
-    """
+    """Refuse an environment's own prompts that cannot be said of a campaign that is yet to begin."""
     from tasks.llm.prompt_parts import told  # loads numeric search, too
 
     problem = Problem(editable=("train.py",))

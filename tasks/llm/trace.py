@@ -41,7 +41,7 @@ class RecordedRequest:
     turn: int
     """The number of refused suggestions for this trial."""
     seed: int
-    """The brief's: under another one the same messages are asked anew, for an answer of its own."""
+    """The brief's: under another one the same messages are asked anew."""
 
     @property
     def digest(self) -> str:
@@ -89,10 +89,9 @@ def recorded(folder: Path | None) -> list[Trace]:
 
 def recorded_answer(folder: Path | None, request: RecordedRequest) -> Answer | None:
     """The answer that this request has had at this folder; None when it has had none."""
-    for trace in recorded(folder):
-        if trace.digest == request.digest and trace.answer is not None and "[secret" not in trace.answer.text:
-            return trace.answer  # one from which a secret was taken is not as it came
-    return None
+    answers = [trace.answer for trace in recorded(folder) if trace.digest == request.digest]
+    # One from which a secret was taken is not as it came.
+    return next((answer for answer in answers if answer and "[secret" not in answer.text), None)
 
 
 def keep(

@@ -61,11 +61,4 @@ class Proposer(BaseModel, ABC):
         """
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
-        """Check, before the first trial, that everything it needs outside of this process is there.
-
-        Args:
-            left: The campaign's budget for it.
-
-        Raises:
-            Refused: something is missing; the message says the remedy.
-        """
+        """Refuse, before the first trial, what it needs outside of this process and misses; `left` is its budget."""

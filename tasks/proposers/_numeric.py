@@ -20,11 +20,8 @@ from tasks.proposing.observations import Observations, is_imported
 class Numeric(Proposer):
     """A Sobol design first, then a search that is made anew from the history at each call.
 
-    No point is tried twice with the same program, nor the baseline's: a second score of the same point is another
-    draw of its luck, not a find. Once every point of a discrete space was tried, there is nothing left to try.
-
-    Trials of another tool take the place of points of the design. The best of them is tried here first, since nothing
-    of them has been measured here.
+    No point is tried twice with the same program: a second score would be another draw of its luck. Trials of another
+    tool take the place of points of the design. The best of them is tried first, since none was measured here.
     """
 
     learns_from_imported: ClassVar[bool] = True

@@ -35,16 +35,11 @@ class Researcher(Proposer, ModelOptions):
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         for account in self.accounts():
-            usd = min((most for most in (account.max_usd, left.usd) if most is not None), default=None)
-            tokens = min((most for most in (account.max_tokens, left.tokens) if most is not None), default=None)
-            check(account.model_copy(update={"max_usd": usd, "max_tokens": tokens}))
+            check(account, left)
 
 
 def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tuple[Message, ...]:
-    """The messages to a model: its role, the question, and every refused answer with the reason.
-
-    `shown` is the brief as far as the model may know it, `more` are further values of the prompt.
-    """
+    """The messages to a model: its role, the question about `shown`, and every refused answer with the reason."""
     folder, parts = brief.problem.prompts, {"problem": brief.problem, "told": told(shown), **more}
     messages = [Message("system", render("researcher", folder, **parts))]
     messages.append(Message("user", render(prompt, folder, **parts)))

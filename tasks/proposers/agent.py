@@ -1,6 +1,6 @@
 """A coding agent as the proposer: Claude Code, Codex, or any command that edits files.
 
-It works in a fresh folder apart from the campaign (tasks/agents/folder.py), without a sandbox, since it needs the
+It works in a fresh folder apart from the campaign (tasks/agents/working.py), without a sandbox, since it needs the
 network and its own login. The files and parameters that it leaves are a suggestion, checked like any other.
 """
 
@@ -14,19 +14,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import Field, TypeAdapter, field_validator, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from environments.plugins import Refused
-from tasks.agents import folder as folders
-from tasks.agents import running
-from tasks.agents.folder import LeftBehind
+from tasks.agents import working
 from tasks.agents.settings import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting
 from tasks.editing.edits import EditFailed, diff_of
-from tasks.llm.answers import CATEGORY, RATIONALE, expected
+from tasks.llm.answers import CATEGORY, HEADER, RATIONALE, expected
 from tasks.llm.prompt_parts import start, told
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data, one_line
-from tasks.llm.reading import HEADER
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.system import file_trees
@@ -35,8 +32,8 @@ from tasks.system.redact import clean, scrub_text
 from tasks.trial import NOTHING_BOUGHT
 
 PROMPT = (
-    f"{folders.TASK} in this folder says what is asked of you. Read it whole, then do it: edit the files in this "
-    f"folder, and write {folders.RATIONALE}. Nobody can answer questions."
+    f"{working.TASK} in this folder says what is asked of you. Read it whole, then do it: edit the files in this "
+    f"folder, and write {working.RATIONALE}. Nobody can answer questions."
 )
 REASON_CHARACTERS, QUOTED_LINES = 400, 150
 
@@ -44,7 +41,7 @@ REASON_CHARACTERS, QUOTED_LINES = 400, 150
 @dataclass(frozen=True)
 class _Outcome:
     said: AgentReport
-    left: LeftBehind | None
+    left: working.LeftBehind | None
     spoiled: str = ""
     """Why its result cannot be used."""
 
@@ -69,27 +66,22 @@ class Agent(Proposer):
     """Names of variables that it gets besides PATH, HOME and their like; absent: those of the known agent, such as its
     key."""
 
-    @field_validator("command")
-    @classmethod
-    def _is_known_or_a_list(cls, command: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        if isinstance(command, str) and command not in SETTINGS:
-            raise ValueError(f"must be one of {', '.join(SETTINGS)}, or the whole command line as a list of arguments")
-        if not command or not command[0]:
-            raise ValueError("must name a program")
-        return command
-
     @model_validator(mode="after")
-    def _model_has_a_place(self) -> Agent:
+    def _can_be_started(self) -> Agent:
+        if isinstance(self.command, str) and self.command not in SETTINGS:
+            known = ", ".join(SETTINGS)
+            raise ValueError(f"command must be one of {known}, or the whole command line as a list of arguments")
+        if not self.command or not self.command[0]:
+            raise ValueError("command must name a program")
         if self.model and not isinstance(self.command, str) and MODEL not in self.command:
             raise ValueError(f"model is {self.model!r}, and the command has no argument {MODEL}: add one")
         return self
 
     def propose(self, brief: Brief) -> Suggestion:
         spent = sum((one.usage for one in brief.refusals), NOTHING_BOUGHT)  # since its turn began
-        if brief.left.usd is not None and (spent.usd is None or brief.left.usd <= spent.usd):
-            raise Unavailable("the campaign has spent its limit of USD, or what was spent is not known")
-        if brief.left.tokens is not None and brief.left.tokens <= spent.tokens:
-            raise Unavailable("the campaign has spent its limit of tokens")
+        for limit, used, what in ((brief.left.usd, spent.usd, "USD"), (brief.left.tokens, spent.tokens, "tokens")):
+            if limit is not None and (used is None or limit <= used):
+                raise Unavailable(f"the campaign has spent its limit of {what}, or what was spent is not known")
         place = brief.traces / "agent" / self._key(brief) if brief.traces else None
         stored = place / "outcome.json" if place else None
         if stored and stored.is_file():
@@ -126,16 +118,16 @@ class Agent(Proposer):
 
     def _ask(self, brief: Brief, place: Path | None) -> _Outcome:
         """Run it in a folder of its own, and copy the task and its output to `place`."""
-        program = shutil.which(self._setting.argv[0])
-        if program is None:
-            raise Unavailable(f"{self._name}: no program {self._setting.argv[0]!r} on PATH")
         room = Path(tempfile.mkdtemp(prefix="nightshift-agent-"))
         try:
-            return self._ask_in(room, brief, str(Path(program).absolute()), place)
+            return self._ask_in(room, brief, place)
         finally:
             file_trees.remove(room)
 
-    def _ask_in(self, room: Path, brief: Brief, program: str, place: Path | None) -> _Outcome:
+    def _ask_in(self, room: Path, brief: Brief, place: Path | None) -> _Outcome:
+        program = shutil.which(self._setting.argv[0])
+        if program is None:
+            raise Unavailable(f"{self._name}: no program {self._setting.argv[0]!r} on PATH")
         work, log = room / "work", room / "log.txt"
         work.mkdir()
         parts = {"problem": brief.problem, "told": told(brief)}
@@ -144,18 +136,18 @@ class Agent(Proposer):
             parts |= {"reason": data(last.reason, QUOTED_LINES), "before": data(last.text, QUOTED_LINES)}
         task = render("agent", brief.problem.prompts, **parts)
         try:
-            handed = folders.lay_out(work, brief, task)
+            handed = working.lay_out(work, brief, task)
         except EditFailed as clash:
             raise Unavailable(f"{self._name}: {clash}") from clash
         left = self.wall_seconds if brief.left.seconds is None else brief.left.seconds
         seconds = max(min(self.wall_seconds, left), 1.0)
         names = (*EVERYBODYS, *(self._setting.variables if self.environment is None else self.environment))
         variables = {name: os.environ[name] for name in names if name in os.environ}
-        argv = [program, *self._setting.command(PROMPT, self.model)[1:]]
+        argv = [str(Path(program).absolute()), *self._setting.command(PROMPT, self.model)[1:]]
         try:
-            ended = running.run(argv, cwd=work, log=log, variables=variables, seconds=seconds)
+            ended = working.run(argv, cwd=work, log=log, variables=variables, seconds=seconds)
         finally:
-            for path in (work / folders.TASK, log):
+            for path in (work / working.TASK, log):
                 if place and path.is_file() and not path.is_symlink():
                     write_atomic(place / path.name, scrub_text(path.read_text(errors="replace")))
         said = self._setting.hear(ended.printed)
@@ -164,16 +156,16 @@ class Agent(Proposer):
             how = "says that it failed: " if said.error else ""
             raise Unavailable(f"{self._name} {how}{one_line(failure, REASON_CHARACTERS)}", said.usage)
         try:
-            return _Outcome(said, folders.read_back(work, handed, brief.problem.editable))
+            return _Outcome(said, working.read_back(work, handed, brief.problem.editable))
         except EditFailed as spoiled:
             return _Outcome(said, None, str(spoiled))
 
     def _suggestion(self, brief: Brief, outcome: _Outcome) -> Suggestion:
-        said, left = outcome.said, outcome.left
+        said, left, before = outcome.said, outcome.left, start(brief)
         if left is None:
             raise Unusable(f"{self._name}: {outcome.spoiled}", said.message, said.usage)
-        values, before = {**start(brief), **left.params}, start(brief)
-        if not left.files and values == before:
+        params = {**before, **left.params}
+        if not left.files and params == before:
             raise Unusable(f"{self._name}: it changed nothing", said.message, said.usage)
         rationale, category, change = _why(left.rationale or said.message)
         try:
@@ -181,15 +173,10 @@ class Agent(Proposer):
         except EditFailed as wrong:
             edit = str(wrong)
         return Suggestion(
-            values,
-            rationale or f"{self._name} does not say why",
-            left.files or None,
-            category,
-            "\n\n".join(part for part in (said.message, edit) if part),
-            said.usage,
-            model=f"{self._name} {self.model}".rstrip(),
-            expected=change,
-        )
+            params, rationale or f"{self._name} does not say why", left.files or None, category,
+            "\n\n".join(filter(None, (said.message, edit))), said.usage,
+            model=f"{self._name} {self.model}".rstrip(), expected=change,
+        )  # fmt: skip
 
 
 def _why(text: str) -> tuple[str, str, float | None]:

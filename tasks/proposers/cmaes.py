@@ -1,11 +1,9 @@
 """CMA-ES: a normal distribution that moves to where good trials are, and takes on their shape.
 
-At each call the whole history is told to a new `cmaes.CMA`, generation by generation, whoever proposed the trials; what
-is left over and what is under way is not told yet. (Optuna's CmaEsSampler keeps its state in its own trials, and learns
-nothing from others.) Only the order within a generation counts: crashes come last, cancelled trials before them.
-
-A choice between numbers is an axis, by rank. One with texts or booleans is not: its value is drawn by itself, as often
-as it occurs in the best quarter of the trials, each value once more than that.
+At each call the whole history is told to a new `cmaes.CMA`, generation by generation, whoever proposed the trials.
+(Optuna's CmaEsSampler learns from its own trials alone.) Only the order within a generation counts: crashes come last,
+cancelled trials before them. Of a choice with texts or booleans a value is drawn as often as it occurs in the best
+quarter of the trials, each once more than that.
 """
 
 from __future__ import annotations

@@ -40,8 +40,7 @@ class Ensemble(Researcher):
         by_name = {account.model: account for one in single for account in Researcher.accounts(one)}
         if len(by_name) < 2:
             raise Refused(
-                f"proposer ensemble needs two models or more, got {len(by_name)}: list them in the block, or as "
-                "`models`"
+                f"proposer ensemble needs two models or more, got {len(by_name)}: list them as `models`, or in a block"
             )
         return tuple(by_name.values())
 

@@ -1,9 +1,8 @@
 """GP: Bayesian optimisation, Optuna's Gaussian process asked anew for every trial.
 
-The next point is the one with the largest expected improvement (its logarithm). The process is told the scores, none of
-them below Tukey's outer fence (the lower quartile less three times the distance of the quartiles), so that one run that
-diverged to -1e6 does not make all others equal. A crash has the worst score so far, a cancelled trial the lower
-quartile. It needs PyTorch, and takes a quarter of a second where `tpe` takes hundredths.
+The process is told the scores, none of them below Tukey's outer fence (the lower quartile less three times the distance
+of the quartiles), so that one run that diverged to -1e6 does not make all others equal. A crash has the worst score so
+far, a cancelled trial the lower quartile. It needs PyTorch.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@
 
 It begins with numbers, and switches to code after `stall` trials in a row without a keep. It switches back after a kept
 edit, which is a new program to tune, after `failures` edits in a row that could not be tried or crashed, and after
-`spell` edits without a keep. When numbers plateau again, it returns to code. The mode follows from the history alone,
-and each switch is stored with its reason.
+`spell` edits without a keep. The mode follows from the history alone, and each switch is stored with its reason.
 """
 
 from __future__ import annotations
@@ -66,34 +65,32 @@ class Hybrid(Researcher):
     def mode(self, history: Sequence[Trial], rejected: Sequence[RejectedProposal] = ()) -> Mode:
         """The mode of the trial after `history`."""
         # The inbox is of neither mode. An edit that a person rejected is one that could not be tried.
-        trials = [trial for trial in history if trial.number > 0 and not trial.proposal.inbox]
-        unwanted = [one.number for one in rejected if one.proposal.proposer == self.writer]
+        turns = {trial.number: trial for trial in history if trial.number > 0 and not trial.proposal.inbox}
+        unwanted = {one.number for one in rejected if one.proposal.proposer == self.writer}
         mode = Mode()
-        for trial in trials:
-            for number in [number for number in unwanted if number < trial.number]:
-                unwanted.remove(number)
-                mode = self._after_edit(mode, number, is_kept=False, is_failed=True)
-            is_instead = bool(trial.proposal.instead_of)
-            is_kept, is_failed = trial.verdict.kind == "keep", is_instead or trial.verdict.kind == "crash"
-            if mode.what == "numbers":
-                mode = Mode() if is_kept else self._after_numbers(mode)
-            elif trial.proposal.proposer == self.writer or is_instead:
-                mode = self._after_edit(mode, trial.number, is_kept and not is_instead, is_failed)
-            else:  # another proposer had the turn while an edit waited for approval
+        for number in sorted(turns.keys() | unwanted):
+            trial = turns.get(number)
+            is_instead = trial is not None and bool(trial.proposal.instead_of)
+            is_edit = trial is None or is_instead or trial.proposal.proposer == self.writer
+            is_kept = trial is not None and trial.verdict.kind == "keep"
+            is_failed = trial is None or is_instead or trial.verdict.kind == "crash"
+            if mode.what == "code" and is_edit:
+                mode = self._after_edit(mode, number, is_kept and not is_instead, is_failed)
+            elif mode.what == "numbers" and trial is not None:
+                mode = self._after_numbers(mode, is_kept)
+            else:  # it had waited for approval since the mode was another, or had the turn while an edit waited
                 mode = replace(mode, why="")
-        for number in unwanted:
-            mode = self._after_edit(mode, number, is_kept=False, is_failed=True)
         return mode
 
-    def _after_numbers(self, mode: Mode) -> Mode:
+    def _after_numbers(self, mode: Mode, is_kept: bool) -> Mode:
         fruitless = mode.fruitless + 1
+        if is_kept:
+            return Mode()
         if fruitless >= self.stall:
             return Mode("code", why=f"over to code: {fruitless} trials of numbers in a row without a keep")
         return Mode("numbers", fruitless)
 
     def _after_edit(self, mode: Mode, number: int, is_kept: bool, is_failed: bool) -> Mode:
-        if mode.what == "numbers":  # it waited for approval since the mode was code
-            return replace(mode, why="")
         fruitless, failed = mode.fruitless + 1, mode.failed + 1 if is_failed else 0
         if is_kept:
             return Mode(why=f"back to numbers: the edit of trial {number} was kept, and is to be tuned")
@@ -104,10 +101,13 @@ class Hybrid(Researcher):
         return Mode("code", fruitless, failed)
 
     def _numeric(self) -> Proposer:
-        return _load(self.numeric, self.numeric_options)
+        return plugins.make("tasks.proposers", self.numeric, Proposer, self.numeric_options)  # type: ignore[type-abstract]
 
     def _writer(self) -> Proposer:
-        return _load(self.writer, self.writer_options, self)
+        """The writer; its language model is the hybrid's own, unless its options say another."""
+        cls = plugins.load("tasks.proposers", self.writer, Proposer)  # type: ignore[type-abstract]
+        own = {name: getattr(self, name) for name in Researcher.model_fields if issubclass(cls, Researcher)}
+        return plugins.make("tasks.proposers", self.writer, Proposer, own | self.writer_options)  # type: ignore[type-abstract]
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         self._numeric().preflight(left)
@@ -124,11 +124,3 @@ def _ask(name: str, proposer: Proposer, brief: Brief) -> Suggestion | None:
     except Unavailable as gone:
         raise Unavailable(f"{name}: {gone}", gone.usage) from gone
     return made and replace(made, proposer=made.proposer or name)
-
-
-def _load(name: str, options: dict[str, Any], account: Researcher | None = None) -> Proposer:
-    """A proposer with its options; its language model is that of `account`, unless they say another."""
-    cls = plugins.load("tasks.proposers", name, Proposer)  # type: ignore[type-abstract]
-    shared = Researcher.model_fields if account and issubclass(cls, Researcher) else ()
-    own = {field: getattr(account, field) for field in shared}
-    return plugins.make("tasks.proposers", name, Proposer, {**own, **options})  # type: ignore[type-abstract]

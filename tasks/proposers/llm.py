@@ -9,9 +9,8 @@ from pydantic import Field
 from environments.space import Choice, Float, Int, Parameter, Space
 from tasks.llm import trace
 from tasks.llm.account import Account
-from tasks.llm.answers import ideas
+from tasks.llm.answers import Misread, ideas
 from tasks.llm.chat import ask
-from tasks.llm.reading import Misread
 from tasks.proposers._researcher import Researcher, conversation, suggestion
 from tasks.proposing.brief import Brief, Suggestion, Unusable
 from tasks.trial import NOTHING_BOUGHT, Usage
@@ -59,12 +58,7 @@ def proposed(
 ) -> Suggestion:
     """Parameters as one model proposes them; what it does not state stays as the champion of `shown` has it.
 
-    Args:
-        count: Proposals to ask for in one answer, of which this is the first.
-
-    Raises:
-        Unusable: the answer states no parameters, or some that the space does not take.
-        Unavailable: there is none.
+    `count`: proposals to ask for in one answer, of which this is the first.
     """
     messages = conversation("parameters", brief, shown, count=count)
     answer = ask(account, messages, brief, schema(brief.space, count), bought=bought)

@@ -6,9 +6,8 @@ from typing import ClassVar, Literal
 
 from tasks.formats import NoEdit
 from tasks.llm.account import Account
-from tasks.llm.answers import changed, headed
+from tasks.llm.answers import Misread, changed, headed
 from tasks.llm.chat import ask
-from tasks.llm.reading import Misread
 from tasks.proposers._researcher import Researcher, conversation, suggestion
 from tasks.proposing.brief import Brief, Suggestion, Unavailable, Unusable
 from tasks.trial import NOTHING_BOUGHT, Usage
@@ -29,12 +28,7 @@ class LlmDiff(Researcher):
 
 
 def proposed(account: Account, brief: Brief, shown: Brief, form: Form, bought: Usage = NOTHING_BOUGHT) -> Suggestion:
-    """An edit of the files of `shown` as one model proposes it.
-
-    Raises:
-        Unusable: the answer holds no edit, one that does not apply, or parameters that the space does not take.
-        Unavailable: there is none, or nothing may be edited.
-    """
+    """An edit of the files of `shown` as one model proposes it."""
     editable = brief.problem.editable
     if not editable:
         raise Unavailable("the environment has no editable files: `editable` in environment.toml lists them")

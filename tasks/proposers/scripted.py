@@ -10,9 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from environments.space import Value
 from tasks.formats import NoEdit
-from tasks.llm.answers import changed, values
+from tasks.llm.answers import Misread, changed, values
 from tasks.llm.prompt_parts import start
-from tasks.llm.reading import Misread
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, Suggestion, Unusable
 from tasks.trial import NOTHING_BOUGHT
@@ -48,10 +47,9 @@ class Scripted(Proposer):
 
     def propose(self, brief: Brief) -> Suggestion | None:
         used = len(brief.refusals)
-        decided = (trial.proposal for trial in brief.history)
-        for earlier in (*decided, *brief.pending.values(), *(one.proposal for one in brief.rejected)):
-            used += earlier.proposer == NAME
-            used += sum(words.startswith(f"{NAME}: ") for words in earlier.turned_down)
+        decided = [trial.proposal for trial in brief.history] + [one.proposal for one in brief.rejected]
+        for earlier in (*decided, *brief.pending.values()):
+            used += (earlier.proposer == NAME) + sum(words.startswith(f"{NAME}: ") for words in earlier.turned_down)
         if used >= len(self.proposals):
             return None
         entry = self.proposals[used]

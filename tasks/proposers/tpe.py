@@ -1,7 +1,6 @@
 """TPE: Optuna's tree-structured Parzen estimator, asked anew for every trial.
 
-After the Sobol design multivariate TPE looks where good trials are dense and bad ones rare. Optuna's study is rebuilt
-from the history at each call. In it is
+Optuna's study is rebuilt from the history at each call. In it is
 
     a trial with a score    COMPLETE
     a crash                 COMPLETE with the worst score so far, so that its surroundings are avoided

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -76,13 +77,12 @@ class Axis:
         """A float's number to a millionth of its scale: BLAS kernels differ in last digits from one CPU to another."""
         return self.at(round(self.fraction(number), 6)) if isinstance(self.parameter, Float) else number
 
-    def numbers(self, count: int) -> Sequence[float]:
-        """All of its numbers; of a float's only `count`, evenly spaced."""
-        if isinstance(self.parameter, Float):
-            return self.parameter.grid(count)
-        if isinstance(self.parameter, Int):
-            return range(self.parameter.low, self.parameter.high + 1)
-        return range(len(self.choices))
+    def some(self, count: int) -> Sequence[float]:
+        """So many of its numbers or more, or all of them."""
+        if isinstance(self.parameter, Choice):
+            return range(len(self.choices))
+        low, high = self.parameter.low, self.parameter.high
+        return self.parameter.grid(count) if isinstance(self.parameter, Float) else range(int(low), int(high) + 1)
 
 
 def varied(space: Space) -> tuple[Axis, ...]:
@@ -105,14 +105,7 @@ def params_of(axes: Sequence[Axis], point: Point) -> Params:
 
 def untried(axes: Sequence[Axis], tried: AbstractSet[Point], seed: int) -> Point | None:
     """A point that was not tried, drawn at random; None when all of them were."""
-    lines = [axis.numbers(len(tried) + 1) for axis in axes]
-    total = math.prod(len(line) for line in lines)
-    start = random.Random(seed).randrange(total)
-    for index in range(start, start + len(tried) + 1):  # of so many different points, one was not tried
-        numbers, rest = list[float](), index % total
-        for line in lines:
-            rest, place = divmod(rest, len(line))
-            numbers.append(line[place])
-        if (point := tuple(numbers)) not in tried:
-            return point
-    return None
+    rng, enough = random.Random(seed), len(tried) + 1  # of so many different points, one was not tried
+    lines = [axis.some(enough) for axis in axes]
+    drawn = [rng.sample(line, min(len(line), enough)) for line in lines]
+    return next((point for point in itertools.product(*drawn) if point not in tried), None)

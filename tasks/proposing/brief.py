@@ -115,8 +115,6 @@ class Brief:
     imported: tuple[EarlierTrial, ...] = ()
     """Trials of another tool (environments/earlier_trials.py), in their order; measured there, never here."""
     left: RemainingBudget = RemainingBudget()
-    lost: Usage = NOTHING_BOUGHT
-    """Use of models by turns of this campaign that ended without a proposal."""
     keep_rule: str = ""
     """When a trial is kept, in words, with the threshold as of now."""
     traces: Path | None = None
@@ -128,13 +126,6 @@ class Brief:
         first = baseline(self.history)
         return first.runs[0].seed if first else 0
 
-    @property
-    def spent(self) -> Usage:
-        """The usage of the campaign so far, this trial's included."""
-        proposals = [trial.proposal for trial in self.history] + [one.proposal for one in self.rejected]
-        bought = [proposal.usage for proposal in (*proposals, *self.pending.values())]
-        return sum((refusal.usage for refusal in self.refusals), sum(bought, self.lost))
-
     def beside(self, number: int, suggestion: Suggestion) -> Brief:
         """The same brief when a suggestion is under way as trial `number`."""
         proposal = Proposal(suggestion.params, rationale=suggestion.rationale, category=suggestion.category)
@@ -142,10 +133,7 @@ class Brief:
 
 
 class Unusable(Exception):
-    """The answer is no suggestion: unparsable, against its schema, an edit that does not apply.
-
-    It is worth asking again, with `refusal` in the brief.
-    """
+    """The answer is no suggestion, such as an edit that does not apply: ask again, with `refusal` in the brief."""
 
     def __init__(self, reason: str, text: str, usage: Usage) -> None:
         super().__init__(reason)

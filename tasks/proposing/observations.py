@@ -30,8 +30,8 @@ PROPOSER = "imported"
 class Observations:
     """The trials so far, as points of the space; what lies outside of it counts only in `made`.
 
-    A trial counts whoever proposed it and whatever its program was: its score says something of its point. One that was
-    refused whatever its score, such as for a guarded metric that fell, counts as one without a score.
+    A trial counts whoever proposed it and whatever its program was. One that was refused whatever its score, such as
+    for a guarded metric that fell, counts as one without a score.
     """
 
     axes: tuple[Axis, ...]
@@ -76,9 +76,8 @@ class Observations:
 
 def _without(trial: Trial) -> Trial:
     """The trial, without its score where it was refused whatever that was."""
-    if not is_barred(trial):
-        return trial
-    return replace(trial, score=Score.missing(trial.verdict.reason, trial.score.higher_is_better))
+    missing = Score.missing(trial.verdict.reason, trial.score.higher_is_better)
+    return replace(trial, score=missing) if is_barred(trial) else trial
 
 
 def is_imported(trial: Trial) -> bool:
@@ -92,37 +91,31 @@ def observed(axes: Sequence[Axis], imported: Sequence[EarlierTrial], history: Hi
     complete = [(number, one, point) for number, one, point in points if point is not None][-MOST:]
     if not complete or not history:
         return []
-    higher_is_better = history[0].score.higher_is_better
     by = _difference(axes, [(one.score, point) for _, one, point in complete if one.score is not None], history)
-    return [(_trial(number, one, by, higher_is_better), point) for number, one, point in complete]
+    return [(_trial(number, one, by, history[0].score.higher_is_better), point) for number, one, point in complete]
 
 
 def _trial(number: int, one: EarlierTrial, by: float, higher_is_better: bool) -> Trial:
-    proposal = Proposal(dict(one.params), rationale=one.note, proposer=PROPOSER)
-    if one.score is None:
-        score, verdict = Score.missing("it failed there", higher_is_better), Verdict("crash", "it failed there")
-    else:
+    score, verdict = Score.missing("it failed there", higher_is_better), Verdict("crash", "it failed there")
+    if one.score is not None:
         score = Score(one.score + by, n=1, higher_is_better=higher_is_better)
         verdict = Verdict("discard", "measured by another tool")
+    proposal = Proposal(dict(one.params), rationale=one.note, proposer=PROPOSER)
     return Trial(-number, 1, -number, proposal, (), score, verdict)
 
 
 def _difference(axes: Sequence[Axis], scored: Sequence[tuple[float, Point]], history: History) -> float:
-    """The baseline's score less the mean of the imported trials that are nearest to it; 0 if either is missing."""
+    """The baseline's score less that of the imported trial that is nearest to it; 0 if either is missing."""
     first = baseline(history)
-    point = point_of(axes, first.proposal.params) if first else None
-    if first is None or first.score.value is None or point is None or not scored:
+    start = point_of(axes, first.proposal.params) if first else None
+    if first is None or first.score.value is None or start is None or not scored:
         return 0.0
-    far = [(_distance(axes, point, other), score) for score, other in scored]
-    least = min(distance for distance, _ in far)
-    near = [score for distance, score in far if distance == least]
-    return first.score.value - math.fsum(near) / len(near)
 
+    def distance(one: tuple[float, Point]) -> float:
+        """In parts of each axis; two categories are as far apart as its ends."""
+        return math.fsum(
+            (axis.fraction(a) - axis.fraction(b)) ** 2 if axis.is_ordered else float(a != b)
+            for axis, a, b in zip(axes, start, one[1], strict=True)
+        )
 
-def _distance(axes: Sequence[Axis], one: Point, other: Point) -> float:
-    """In parts of each axis; two categories are as far apart as its ends."""
-    parts = (
-        abs(axis.fraction(a) - axis.fraction(b)) if axis.is_ordered else float(a != b)
-        for axis, a, b in zip(axes, one, other, strict=True)
-    )
-    return math.fsum(part * part for part in parts)
+    return first.score.value - min(scored, key=distance)[0]

@@ -25,12 +25,7 @@ def study(
     higher_is_better: bool,
     **options: Any,
 ) -> Study:
-    """The observations as a study, in their order.
-
-    Args:
-        outcomes: How each decided trial ended: its value, or its state and intermediate values.
-        options: The sampler's.
-    """
+    """The observations as a study, in their order, with how each decided trial ended; `options` are the sampler's."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():  # Optuna calls options experimental, or says which version drops them
         for warning in (optuna.exceptions.ExperimentalWarning, FutureWarning):

@@ -7,26 +7,32 @@ way, and an edited program survives a run of seconds in the sandbox that its tra
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from environments import Environment
 from environments.plugins import Refused
+from environments.space import Float, Parameter, Space
+from tasks.editing.checks import meaning_of
 from tasks.editing.edits import EditFailed, diff_of, patched
 from tasks.numbers import number
-from tasks.proposing import duplicates
+from tasks.proposing.axes import Axis
 from tasks.proposing.brief import Brief, Problem, Suggestion
-from tasks.proposing.duplicates import EarlierProposal
 from tasks.sandbox.isolation import Isolation
+from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.train import NO_CHECKPOINT, Cut, run_program
-from tasks.trial import History, Proposal, Trial, best
+from tasks.trial import History, Params, Proposal, Trial, Value, best
 
 SMOKE_SECONDS = 3.0
 """Training time of the run that shows whether an edited program works at all."""
 SMOKE_SHARE = 0.25
 """Of the budget, at most."""
+TOLERANCE = 1e-3
+"""Floats this close, as a share of their scale, are the same."""
 PROGRAM_MD = "program.md"
 PROMPTS = "prompts"
 
@@ -49,12 +55,16 @@ class ProposalChecks:
         """Why a proposal cannot be tried; None when it can."""
         base = originals(self.environment, self.program)
         tried = [(trial.number, trial.proposal, _ending(trial)) for trial in brief.history]
-        tried += [(number, pending, "under way") for number, pending in brief.pending.items()]
+        tried += [(taken, pending, "under way") for taken, pending in brief.pending.items()]
         tried += brief.rejected
-        earlier = (EarlierProposal(number, one.params, _program(base, one.edit), what) for number, one, what in tried)
         program = patched(base, proposal.edit) if proposal.edit else base
-        if repeated := duplicates.duplicate(brief.space, proposal.params, program, earlier):
-            return repeated
+        for taken, earlier, ending in tried:
+            if not is_same_point(brief.space, proposal.params, earlier.params):
+                continue
+            other = _program(base, earlier.edit)
+            if program == other or meaning(program) == meaning(other):
+                code = ", and a program with the same meaning" if program else ""
+                return f"the same as trial {taken} ({ending}): parameters within a thousandth{code}"
         champion = best(brief.history)
         is_new = proposal.edit and (champion is None or proposal.edit != champion.proposal.edit)
         # Without a check that runs here, another machine would be rented for seconds.
@@ -65,11 +75,7 @@ class ProposalChecks:
     def program_of(self, suggestion: Suggestion, start: Trial | None) -> tuple[str | None, int]:
         """The edit of a suggestion against the baseline's program, and its parent trial's number.
 
-        Args:
-            start: The trial whose program it changes, which is the champion but for people; None: the baseline's.
-
-        Raises:
-            Refused: a file is not editable.
+        `start`: the trial whose program it changes, which is the champion but for people; None: the baseline's.
         """
         kept, number = (start.proposal.edit, start.number) if start else (None, 0)
         if suggestion.files is None:
@@ -100,6 +106,35 @@ class ProposalChecks:
         if run.status != "crash" or run.error is None or run.error.startswith(NO_CHECKPOINT):
             return None
         return run.error if problem.check_cmd else f"in a run of {seconds:g} s: {run.error}"
+
+
+def is_same_point(space: Space, one: Params, other: Params) -> bool:
+    """Whether every parameter of the space is as good as equal in both."""
+    return all(
+        name in one and name in other and _is_same(parameter, one[name], other[name])
+        for name, parameter in space.items()
+    )
+
+
+def _is_same(parameter: Parameter, one: Value, other: Value) -> bool:
+    axis = Axis("", parameter)
+    try:
+        apart = abs(axis.fraction(axis.number(one)) - axis.fraction(axis.number(other)))
+    except ValueError:  # one lies outside of the space
+        return repr(one) == repr(other)
+    return apart <= (TOLERANCE if isinstance(parameter, Float) else 0.0)
+
+
+def meaning(files: Mapping[str, str]) -> dict[str, str]:
+    """Files by name without comments, docstrings and formatting of Python; what does not parse counts as a whole."""
+    return {name: _meaning_of(text) if name.endswith(".py") else text for name, text in files.items()}
+
+
+@lru_cache(maxsize=4096)
+def _meaning_of(text: str) -> str:
+    with suppress(Unreadable):  # no Python, or no parser gets through it
+        return read(meaning_of, text)
+    return text
 
 
 def _program(base: Mapping[str, str], edit: str | None) -> Mapping[str, str]:

@@ -47,8 +47,6 @@ class Spent:
     """What a campaign spent until one moment."""
 
     models: Usage = NOTHING_BOUGHT
-    lost: Usage = NOTHING_BOUGHT
-    """The part of `models` that led to no proposal."""
     machines: MachineCost = FREE
     gpus: int = 0
     """Of the largest slot that was held."""
@@ -75,7 +73,7 @@ def spent(ledger: Ledger, history: History, now: float | None = None) -> Spent:
     models = sum((proposal.usage for proposal in ledger.proposals(history)), lost)
     holds, (rented, dearest) = _holds(ledger, now), _rented(ledger)
     machines = sum((hold.cost for hold in holds), rented)
-    return Spent(models, lost, machines, max((int(hold.hour.gpu_hours) for hold in holds), default=0), dearest)
+    return Spent(models, machines, max((int(hold.hour.gpu_hours) for hold in holds), default=0), dearest)
 
 
 def slots_usd(ledger: Ledger, number: int) -> float:

@@ -18,8 +18,8 @@ import pytest
 from environments import plugins
 from environments.plugins import Refused
 from environments.space import Float, Int
-from tasks.agents.folder import lay_out, read_back
 from tasks.agents.settings import SETTINGS, hear_claude
+from tasks.agents.working import lay_out, read_back
 from tasks.editing.patches import EditFailed
 from tasks.propose import PROPOSERS
 from tasks.proposers import Proposer
@@ -116,25 +116,6 @@ def test_no_command_line_shows_a_variable(play: Play, monkeypatch: pytest.Monkey
     assert b"sk-not-to-be-seen" not in lines and b"sk-not-to-be-seen".hex().encode() not in lines
 
 
-def test_it_may_change_parameters_or_add_an_editable_file_instead(play: Play, tmp_path: Path) -> None:
-    suggestion = play("params")
-    assert (suggestion.params, suggestion.files) == ({"lr": 0.5, "layers": 2}, None)
-    assert suggestion.rationale == "I am done."
-    assert play("new file", told=brief(tmp_path, seed=4)).files == {"lib/new.py": "x = 1\n"}
-
-
-@pytest.mark.parametrize(
-    ("act", "why"),
-    [("nothing", "claude: it changed nothing"), ("forbidden", "claude: it changed 'TASK.md', which is not editable")],
-)
-def test_what_it_leaves_is_turned_down_with_the_reason_and_what_it_cost(play: Play, act: str, why: str) -> None:
-    with pytest.raises(Unusable) as turned_down:
-        play(act)
-    assert turned_down.value.refusal.reason.startswith(why)
-    assert turned_down.value.refusal.usage == Usage(1, 1110, 7, 0.25)
-    assert turned_down.value.refusal.text == "I am done."
-
-
 @pytest.mark.parametrize(
     ("act", "why"),
     [
@@ -188,17 +169,12 @@ def test_an_agent_that_takes_too_long_is_ended_with_everything_that_it_started(p
     assert not sleepers()
 
 
-def test_what_it_leaves_running_is_ended_before_its_files_are_read(play: Play) -> None:
-    assert play(f"detach: {NAP}").files == {"train.py": "RATE = 0.01\n"}
-    assert not sleepers()
-
-
 def test_it_dies_with_its_engine(tmp_path: Path) -> None:
     (tmp_path / "TASK.md").write_text("")
     program = scripted_agent.install(tmp_path / "bin", "claude", f"hang: {NAP}")
     command = SETTINGS["claude"].command("do it", "")
     code = (
-        "import os, sys; from pathlib import Path; from tasks.agents.running import run\nhere = Path(sys.argv[1])\n"
+        "import os, sys; from pathlib import Path; from tasks.agents.working import run\nhere = Path(sys.argv[1])\n"
         "run(sys.argv[2:], cwd=here, log=here / 'log.txt', variables=dict(os.environ), seconds=100)"
     )
     engine = [sys.executable, "-c", code, str(tmp_path), str(program), *command[1:]]
@@ -238,16 +214,6 @@ def test_what_was_answered_in_an_earlier_life_is_not_asked_again(play: Play, tmp
     assert len(scripted_agent.asked(tmp_path / "bin")) == 2
 
 
-def test_its_category_and_its_prediction_may_be_in_bold(play: Play, tmp_path: Path) -> None:
-    words = "Steps are too long.\n\n- **Expected:** -0.5\n\n**Category**: `learning rate`\n"
-    write = (
-        f"import pathlib\npathlib.Path('rationale.md').write_text({words!r})\npathlib.Path('train.py').write_text('')"
-    )
-    found = agent(command=["python3", "-c", write]).propose(brief(tmp_path))
-    assert found is not None
-    assert (found.rationale, found.category, found.expected) == ("Steps are too long.", "learning rate", -0.5)
-
-
 def test_a_repository_that_it_has_prepared_runs_nothing_of_ours(play: Play, tmp_path: Path) -> None:
     assert play("hostile repository").files == {"train.py": "RATE = 0.3\n"}
     assert not (tmp_path / "bin/owned").exists()
@@ -276,7 +242,7 @@ def test_an_agent_that_is_not_there_is_refused_before_the_first_trial(
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"command": "aider"}, "command: must be one of claude, codex, or the whole command line as a list"),
+        ({"command": "aider"}, "command must be one of claude, codex, or the whole command line as a list"),
         ({"command": ["mine"], "model": "x"}, "model is 'x', and the command has no argument {model}: add one"),
         ({"wall_seconds": 0}, "wall_seconds: Input should be greater than or equal to 1"),
     ],

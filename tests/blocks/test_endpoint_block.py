@@ -12,12 +12,6 @@ from blocks.endpoint import TrainingEndpoint
 SECRET = "a-secret-of-the-tests"
 
 
-def test_the_block_describes_every_field_and_their_order_stays() -> None:
-    assert TrainingEndpoint.get_block_type_slug() == "nightshift-endpoint"
-    assert all((field.description or "").endswith(".") for field in TrainingEndpoint.model_fields.values())
-    assert list(TrainingEndpoint.model_fields) == ["url", "username", "password", "token"]
-
-
 @pytest.mark.parametrize(
     ("values", "reason"),
     [

@@ -21,33 +21,14 @@ def test_the_block_describes_every_field_and_hides_its_key() -> None:
     assert KEY not in repr(LLM(models=["openai/gpt-4o"], key=SecretStr(KEY)))
 
 
-def test_the_order_of_the_fields_which_is_part_of_the_schema_stays() -> None:
-    assert list(LLM.model_fields) == [
-        "provider",
-        "models",
-        "base_url",
-        "key",
-        "key_variable",
-        "temperature",
-        "max_output_tokens",
-        "timeout_seconds",
-        "usd_per_million_input",
-        "usd_per_million_output",
-        "max_usd",
-        "max_tokens",
-    ]
-
-
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"models": []}, r"models are \[\]: name at least one"),
-        ({"models": [" "]}, r"models are \[' '\]: name at least one"),
+        ({"models": []}, "models\n.*at least 1 item"),
         ({"key": KEY, "key_variable": "MY_KEY"}, "key and key_variable are both given"),
-        ({"key_variable": KEY}, "key_variable is not a variable name"),
-        ({"base_url": "gpu:8000/v1"}, "base_url is 'gpu:8000/v1': begin it with http"),
+        ({"key_variable": KEY}, "key_variable\n.*should match pattern"),
+        ({"base_url": "gpu:8000/v1"}, "base_url\n.*should match pattern"),
         ({"usd_per_million_output": 2}, r"prices are None \(input\) and 2.0 \(output\): give both, or neither"),
-        ({"max_usd": 0}, "greater than 0"),
     ],
 )
 def test_a_block_that_cannot_be_asked_is_refused(values: dict[str, Any], reason: str) -> None:
@@ -79,7 +60,7 @@ def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
         mine.save("nightshift", overwrite=True)
         LLM(models=["openai/gpt-4o"], key_variable="NO_SUCH_VARIABLE").save("cloud", overwrite=True)
 
-    small, large = accounts(ModelOptions(temperature=0.9, max_usd=7))
+    small, large = accounts(ModelOptions(temperature=0.9))
     assert small == Account(
         model="hosted_vllm/small",
         base_url="http://gpu:8000/v1",
@@ -87,7 +68,6 @@ def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
         temperature=0.9,
         usd_per_million_input=1,
         usd_per_million_output=2,
-        max_usd=7,
     )
     assert large.model == "hosted_vllm/large"
     assert scrub_text(KEY) == "[secret LLM_KEY]"
@@ -105,3 +85,7 @@ def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
         accounts(ModelOptions(block="mine"))
     with pytest.raises(Refused, match="key_variable = NO_SUCH_VARIABLE"):
         accounts(ModelOptions(block="cloud"))
+    with temporary_settings({PREFECT_API_URL: lone_server}):  # one of an earlier version
+        LLM(models=["openai/gpt-4o"], max_usd=5).save("limited", overwrite=True)  # type: ignore[call-arg]
+    with pytest.raises(Refused, match="the campaign --max-usd"):
+        accounts(ModelOptions(block="limited"))

@@ -11,7 +11,6 @@ from environments import plugins
 from environments.score import Score
 from tasks.cancellers import Canceller
 from tasks.cancellers.curve import ByCurve
-from tasks.cancellers.pruner import Pruner
 from tasks.trial import TWENTIETHS, Curve, History, Proposal, Run, Trial, Verdict
 
 CANCELLERS = "tasks.cancellers"
@@ -118,20 +117,6 @@ def test_a_clear_winner_is_never_cancelled(canceller: Canceller, seed: int, high
     assert first_due(canceller, night(higher_is_better), curve, higher_is_better) is None
 
 
-@pytest.mark.parametrize("kind", PRUNERS)
-def test_a_pruner_waits_for_its_warmup(kind: Any) -> None:
-    due = first_due(Pruner(kind=kind), night(), rising(-50))
-    assert due is not None and due >= 6
-    assert due % 6 == 0  # with a reduction by 3, the rungs of a ladder are 6 and 18
-
-
-def test_a_cancelled_run_does_not_compete_on_a_ladder() -> None:
-    """Nobody has seen whether what it boasted of was true."""
-    history = (trial(0, [rising(60, noise=0.0)], "keep"), cancelled(1, rising(900, noise=0.0)[:6]))
-    middling = rising(80, noise=0.0)
-    assert first_due(Pruner(kind="successive_halving"), history, middling) is None
-
-
 @pytest.mark.parametrize("up", [True, False])
 def test_the_best_by_progress_go_on_and_the_first_all_do(up: bool) -> None:
     def at(value: float) -> Curve:
@@ -147,9 +132,3 @@ def test_the_best_by_progress_go_on_and_the_first_all_do(up: bool) -> None:
     assert look(history, at(45.0), up) is None
     assert "where the best 20% of the 5 trials" in str(look(history, at(35.0), up))
     assert look(after(0.0, 0.0, 0.0, 0.0), at(0.0), up) is None, "nobody is ahead"
-
-
-def test_one_program_that_inflates_its_reports_moves_the_threshold_by_one_rank() -> None:
-    honest = [cancelled(n, (None,) * 3 + (float(n),)) for n in range(1, 21)]
-    liar = cancelled(21, (None,) * 3 + (1e9,))
-    assert ByCurve().look((*honest, liar), (None,) * 3 + (17.5,), True) is None

@@ -98,21 +98,6 @@ def test_a_good_edit_is_applied_and_changes_nothing_else(place: Path, problem: E
     assert contents(place) == {**before, "train.py": (mode, text.replace(b"line = 3\n", b"LINE = 3\n"))}
 
 
-@pytest.mark.parametrize(
-    ("what", "diff"),
-    [
-        ("no newline at its end", GOOD.rstrip("\n")),
-        ("wrong counts in the hunk's head", GOOD.replace("@@ -2,3 +2,3 @@", "@@ -2,2 +2,9 @@")),
-        ("lines that have moved", GOOD.replace("@@ -2,3 +2,3 @@", "@@ -7,3 +7,3 @@")),
-        ("a sentence before it", "Here is the change:\n\n" + GOOD),
-        ("a second part for the same file", git_diff("train.py", "train.py", body=GOOD) + git_diff("train.py", "train.py", body=change(PROGRAM, PROGRAM.replace("= 9\n", "= 99\n")))),
-    ],
-)  # fmt: skip
-def test_an_edit_is_applied_although_it_has(place: Path, problem: Environment, what: str, diff: str) -> None:
-    edit(place, problem, diff)
-    assert "LINE = 3\n" in (place / "train.py").read_text(), what  # read with any end of line
-
-
 @pytest.mark.parametrize("head", ["", "diff --git a/lib/net.py b/lib/net.py\nnew file mode 100644\n"])
 def test_an_edit_may_add_a_file_that_is_editable_and_leaves_modes_alone(
     place: Path, problem: Environment, head: str
@@ -199,19 +184,6 @@ def test_an_edit_is_applied_wholly_or_not_at_all(place: Path, problem: Environme
     assert "net.py:1: '(' was never closed" in refusal(
         place, problem, git_diff("train.py", "train.py", body=GOOD) + new_file("net.py", content="x = (")
     )
-
-
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ("LINE = = 3", "train.py:3: invalid syntax: 'LINE = = 3'"),
-        ("return LINE", "train.py:3: 'return' outside function"),
-    ],
-)
-def test_an_edit_after_which_python_would_not_take_the_file_fails_with_its_line(
-    place: Path, problem: Environment, line: str, why: str
-) -> None:
-    assert f"the edited program is not Python: {why}" in refusal(place, problem, GOOD.replace("LINE = 3", line))
 
 
 DISHONEST = [

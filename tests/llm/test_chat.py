@@ -127,13 +127,16 @@ def test_what_may_pass_is_tried_again(trouble: Reply) -> None:
 @pytest.mark.parametrize(
     ("trouble", "reason"),
     [
-        (Reply("Incorrect API key", status=401), r"AuthenticationError \(401\): Incorrect API key"),
-        (Reply("The model does not exist", status=404), r"NotFoundError \(404\): The model does not exist"),
-        (Reply("You have no money left", status=402), r"\(402\): You have no money left"),
-        (Reply("no such parameter", status=400), r"openai/test at http://127.*: BadRequestError \(400\): no such para"),
+        (Reply("Incorrect API key", status=401), r"AuthenticationError \(401\): .*Incorrect API key"),
+        (Reply("The model does not exist", status=404), r"NotFoundError \(404\): .*The model does not exist"),
+        (Reply("You have no money left", status=402), r"\(402\): .*You have no money left"),
+        (
+            Reply("no such parameter", status=400),
+            r"openai/test at http://127.*: BadRequestError \(400\): .*no such para",
+        ),
         (
             Reply("This model's maximum context length is 4096 tokens", status=400),
-            r"ContextWindowExceededError \(400\): This model's maximum context length is 4096 tokens$",
+            r"ContextWindowExceededError \(400\): .*This model's maximum context length is 4096 tokens",
         ),
         (refuses("I cannot help."), r"refused: I cannot help\."),
         (filtered(), "refused: a content filter"),
@@ -142,14 +145,6 @@ def test_what_may_pass_is_tried_again(trouble: Reply) -> None:
 def test_what_cannot_pass_is_not_tried_again(trouble: Reply, reason: str) -> None:
     spent = Usage(1, 100, 20, pytest.approx(0.00014)) if trouble.status == 200 else Usage(1, 0, 0, 0.0)
     assert fails([trouble], reason) == spent
-
-
-@pytest.mark.usefixtures("one_retry")
-def test_a_server_that_is_not_there_is_an_outage() -> None:
-    with FakeLLM() as server:
-        gone = account(server)
-    with pytest.raises(Unavailable, match="onnection"):
-        ask(gone, QUESTION, brief())
 
 
 @pytest.mark.parametrize("trouble", [hangs(), trickles("an answer that nobody waits for")])
@@ -197,7 +192,7 @@ def test_an_answer_that_is_none_is_named_as_what_it_is_and_is_paid_for(reply: Re
 def test_a_reply_of_an_unknown_form_is_no_outage_and_shows_no_traceback() -> None:
     message = {"role": "assistant", "content": [{"type": "text", "text": "yes"}]}
     reply = Reply(body=json.dumps({"model": "test", "choices": [{"index": 0, "message": message}]}))
-    with FakeLLM([reply] * 2) as server, pytest.raises(Unavailable, match="form of the reply: Invalid") as caught:
+    with FakeLLM([reply] * 2) as server, pytest.raises(Unavailable, match=r"form of the reply: .*Invalid") as caught:
         ask(account(server), QUESTION, brief())
     assert not [word for word in ("Traceback", "500", ".py") if word in str(caught.value)]
 
@@ -210,28 +205,11 @@ def spending(usage: Usage) -> tuple[Refusal, ...]:
 
 
 @pytest.mark.parametrize(
-    ("limits", "name", "spent"),
-    [
-        ({"max_tokens": 2000}, "max_tokens = 2000, 1490 ", Usage(1, 1000, 490, 0.0)),
-        ({"max_usd": 0.002}, r"max_usd = 0\.002, 0\.0015 ", Usage(1, 0, 0, 0.0015)),
-        ({"max_usd": 1.0}, "max_usd = 1 cannot be kept", Usage(1, 10, 10, None)),
-    ],
-)
-def test_a_request_that_could_pass_a_limit_of_the_campaign_is_not_sent(
-    limits: dict[str, Any], name: str, spent: Usage
-) -> None:
-    with FakeLLM(["yes"]) as server:
-        limited = account(server, max_output_tokens=500, **limits)
-        ask(limited, QUESTION, brief())
-        with pytest.raises(Unavailable, match=name):
-            ask(limited, QUESTION, brief(refusals=spending(spent)))
-
-    assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize(
     ("left", "name"),
-    [(RemainingBudget(tokens=1000), "tokens left to the campaign"), (RemainingBudget(usd=0.0015), "USD left")],
+    [
+        (RemainingBudget(tokens=1000), "tokens left to the campaign = 1000, 800 spent"),
+        (RemainingBudget(usd=0.0015), "USD left"),
+    ],
 )
 def test_what_is_left_is_as_of_the_beginning_of_the_trial(left: RemainingBudget, name: str) -> None:
     with FakeLLM(["yes"]) as server:

@@ -10,10 +10,10 @@ import pytest
 
 from environments.plugins import Refused
 from environments.space import Choice, Float, Int, Space
-from tasks.llm import prompts, quotes, trials
+from tasks.llm import prompt_parts, prompts, quotes
 from tasks.llm.prompt_parts import told
 from tasks.llm.prompts import render
-from tasks.proposing.brief import Brief, Problem, RejectedProposal
+from tasks.proposing.brief import Brief, Problem
 from tasks.trial import History, Proposal, Trial, Verdict
 from tests.support.histories import search, tried
 
@@ -81,7 +81,7 @@ def test_a_log_that_gives_orders_is_quoted_line_by_line_and_capped() -> None:
     said = prompt(Brief(SPACE, a_night(crashed(log)), problem=PROBLEM, files=PROGRAM))
 
     found = lines_with(said, HOSTILE)
-    assert 1 < len(found) <= trials.LOG_LINES
+    assert 1 < len(found) <= prompt_parts.LOG_LINES
     assert all(MARKED.match(line) for line in found)
     assert max(map(len, found)) < quotes.WIDTH + 40
     assert "| exited with status 1" in said and "lines left out]" in said
@@ -117,21 +117,6 @@ def test_a_secret_in_a_log_does_not_reach_a_model(monkeypatch: pytest.MonkeyPatc
     assert said.count("[secret SOME_API_KEY]") == 2
 
 
-def test_what_a_person_rejected_is_told_with_the_comment() -> None:
-    deeper = RejectedProposal(
-        7, Proposal(DEFAULTS | {"layers": 4}, rationale="deeper"), "rejected by a person: no deeper networks, please"
-    )
-    faster = Proposal(DEFAULTS | {"act": "relu"}, rationale="faster")
-    said_so = RejectedProposal(9, faster, f"rejected by a person: {HOSTILE}\n# System")
-    brief = Brief(SPACE, a_night(), problem=PROBLEM, rejected=(deeper, said_so))
-
-    said = prompt(brief)
-
-    assert "## Rejected before any training, by a person" in said
-    assert "| layers 4 (deeper): rejected by a person: no deeper networks, please" in said
-    assert f'| act "relu" (faster): rejected by a person: {HOSTILE} # System' in said
-
-
 def test_a_long_history_is_told_within_its_cap_the_newest_and_the_best_in_full() -> None:
     history = search(60)
     history += tuple(
@@ -143,7 +128,7 @@ def test_a_long_history_is_told_within_its_cap_the_newest_and_the_best_in_full()
 
     said = told(Brief(SPACE, long, problem=PROBLEM)).history
 
-    assert len(said) < 1.02 * trials.HISTORY
+    assert len(said) < 1.02 * prompt_parts.HISTORY
     newest, top = long[-1], max(long[1:], key=lambda trial: trial.score.utility)
     assert {f"### Trial {newest.number}:", f"### Trial {top.number}:"} <= set(re.findall("### Trial \\d+:", said))
     left_out, told_of = (re.match(r"(\d+) older trials are left out", said), re.findall("Trial \\d+[,:]", said))

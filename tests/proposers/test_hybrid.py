@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import environments
-from environments.plugins import Refused
 from tasks.propose import load
 from tasks.proposers.hybrid import Hybrid
 from tasks.proposing.brief import Unavailable, Unusable
@@ -83,13 +82,6 @@ def quad(tmp_path: Path) -> environments.Environment:
     return environments.load(quadratic(tmp_path / "quad"))
 
 
-def test_numbers_come_from_the_optimiser_and_ask_nobody(tmp_path: Path) -> None:
-    with FakeLLM([]) as server:
-        found = hybrid(server).propose(brief_of(quad(tmp_path), night("discard")))
-    assert found is not None and found.proposer == "tpe" and found.files is None
-    assert server.requests == []
-
-
 def test_where_no_numbers_are_left_to_try_code_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proposer = Hybrid(**WAYS, numeric="grid", numeric_options={"points": 1})
     monkeypatch.setattr(Hybrid, "_writer", lambda _: load("random_search", {}))  # without a model
@@ -123,8 +115,3 @@ def test_what_goes_wrong_is_told_under_the_name_of_who_was_asked(tmp_path: Path)
         with pytest.raises(Unavailable, match=r"^llm_diff: "):
             hybrid(server).propose(brief)
     assert unusable.value.refusal.proposer == "llm_diff"
-
-
-def test_a_part_that_does_not_exist_is_refused_before_the_first_trial() -> None:
-    with FakeLLM([]) as server, pytest.raises(Refused, match=r"'lm_diff'.*'llm_diff'"):
-        hybrid(server, writer="lm_diff").preflight()

@@ -15,7 +15,7 @@ from environments.space import Choice, Float, Space
 from tasks import propose
 from tasks.proposing.brief import Brief, RemainingBudget
 from tasks.store.seeds import derive
-from tasks.trial import History, Params, Proposal, Verdict
+from tasks.trial import History, Params, Verdict
 from tests.support.histories import decided
 from tests.support.lazy import LazyModule
 
@@ -62,10 +62,9 @@ def slope(params: Params) -> float:
 
 def mean_of(learned: learning.Learned, brief: Brief) -> float:
     """The policy's mean, as a step from the champion."""
-    policy, now = learned.trained(brief)
+    policy, champion = learned.trained(brief)
     with torch.no_grad():
-        parts, _ = policy(now.features[None], now.leaning[None])
-    return float(parts[0].mean[0, 0] - now.leaning[0])
+        return float(policy(champion[None])[0].mean[0, 0] - champion[0])
 
 
 @pytest.mark.slow
@@ -101,15 +100,6 @@ def test_an_earlier_campaign_helps_from_the_first_trial_on() -> None:
     past = led(begun(LINE, -0.35, 99), truth, 20)
     with_past = [found(seed, past) for seed in range(2)]
     assert min(with_past) > -0.05 and np.mean(with_past) > np.mean([found(seed, ()) for seed in range(2)])
-
-
-def test_points_under_way_are_not_proposed_again_and_a_space_that_is_used_up_ends_it() -> None:
-    space: Space = {"act": Choice(values=("a", "b", "c"), default="a")}
-    brief = Brief(space, begun(space, 1.0), {1: Proposal({"act": "b"})}, seed=1)
-    suggestion = learning.Learned(startup=1).propose(brief)
-    assert suggestion and suggestion.params == {"act": "c"}
-    assert learning.Learned().propose(brief.beside(2, suggestion)) is None
-    assert learning.Learned().propose(Brief({}, begun(LINE, 1.0))) is None
 
 
 def test_without_torch_it_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

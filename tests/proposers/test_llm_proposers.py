@@ -13,22 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from environments.plugins import Refused
 from environments.space import Choice, Float, Int, Space
 from tasks import propose
 from tasks.editing.edits import diff_of
 from tasks.llm import litellm_client
-from tasks.llm.answers import Misread, ParsedAnswer, changed, headed, ideas
-from tasks.llm.reading import ANSWER_LIMIT
+from tasks.llm.answers import ANSWER_LIMIT, Misread, ParsedAnswer, changed, headed, ideas
 from tasks.proposers import Proposer
 from tasks.proposers.ensemble import order
 from tasks.proposers.llm import schema
-from tasks.proposing.brief import Brief, Problem, Refusal, RejectedProposal, Suggestion, Unavailable, Unusable
-from tasks.trial import History, Proposal, Trial, Usage
-from tests.support.fake_llm import Asked, FakeLLM, Reply, fenced, refuses
+from tasks.proposing.brief import Brief, Problem, Refusal, RejectedProposal, Suggestion, Unusable
+from tasks.trial import History, Proposal, Trial
+from tests.support.fake_llm import Asked, FakeLLM, Reply, fenced
 from tests.support.histories import tried
 
 SPACE: Space = {
@@ -97,10 +94,8 @@ def turned_down(reply: Reply | str, name: str = "llm") -> Refusal:
         fenced(json.dumps(GOOD)),
         f"Let me think {{aloud}}.\n{json.dumps(GOOD)}\nThat should do.",
         f"<think>\n{json.dumps(GOOD | {'params': {'lr': 0.09}})}\n</think>\n{json.dumps(GOOD)}",
-        f"Perhaps {json.dumps(GOOD | {'params': {'lr': 0.09}})}? No.\n</think>\n\n{json.dumps(GOOD)}",
         json.dumps(GOOD | {"params": {"lr": "2e-2", "layers": "3", "norm": "true", "act": None, "hidden": 64}}),
         json.dumps({"proposals": [GOOD]}),
-        f'The noise:\n```json\n{{"sd": 3}}\n```\nSo:\n```json\n{json.dumps(GOOD)}\n```',
         f"{json.dumps(GOOD)}\n\nOnce more:\n{json.dumps(GOOD)}",
     ],
 )
@@ -117,11 +112,9 @@ def test_an_answer_is_a_suggestion_on_top_of_the_champion_whatever_is_around_it(
         ('Perhaps {"params": {"lr": 0.09}}, or better {"params": {"lr": 0.02}}.', "several proposals"),
         ("I would raise the rate.", "there is no JSON object with \"params\" in the answer"),
         ('{"params": {"lr": 0.02}', "there is no JSON object with \"params\" in the answer"),
-        ('{"a":' * 5_000, "there is no JSON object with \"params\" in the answer"),
         ('{"params": [1]}', 'must be an object with "params", an object of parameter names and values, got {"params": [1]}'),
         ('{"proposals": []}', "there is no proposal in the answer"),
         ('{"params": {"lr": NaN}}', "lr must be a number in 0.0001..0.1, got nan"),
-        ('{"params": {"lr": [0.1]}}', "lr must be a single value, got [0.1]"),
         ('{"params": {"hidden": 128}}', "hidden is fixed at 64"),
         (
             '{"params": {"lr": 5, "layer": 2, "act": "gelu", "norm": 1}}',
@@ -134,12 +127,6 @@ def test_an_answer_outside_of_the_form_or_the_space_is_turned_down_with_every_fa
     refusal = turned_down(answer)
     assert why in refusal.reason and len(refusal.reason) < 600
     assert refusal.text == answer and refusal.usage.calls == 1
-
-
-@pytest.mark.parametrize("name", ["llm", "llm_diff", "best_of_n"])
-def test_a_refusal_of_the_model_is_told_as_no_answer(name: str) -> None:
-    with pytest.raises(Unavailable, match="I cannot help with that"):
-        proposed(refuses(), name)
 
 
 def test_an_answer_outside_of_the_space_is_repaired_with_what_was_wrong() -> None:
@@ -190,19 +177,6 @@ def test_a_batch_is_asked_for_once_and_the_next_trials_take_theirs_from_it(tmp_p
     assert "Propose 4 trials" in server.requests[0].last and len(server.requests) == 2
 
 
-def test_an_idea_of_a_batch_that_was_refused_is_repaired_and_not_proposed_again(tmp_path: Path) -> None:
-    entry = [GOOD, GOOD | {"params": {"lr": 0.03}}]
-    first = Proposal(CHAMPIONS | {"lr": 0.02}, model="openai/test", usage=Usage(1, 1, 1))
-    with FakeLLM([json.dumps({"proposals": entry}), json.dumps(GOOD | {"params": {"lr": 0.05}})]) as server:
-        llm = asking(server, batch=2)
-        llm.propose(a_brief(traces=tmp_path / "0002"))
-        refusal = Refusal("the same as trial 1", json.dumps(entry[1]))
-        brief = a_brief(refusal, traces=tmp_path / "0003")
-        suggestion = llm.propose(replace(brief, pending={2: first}))
-    assert suggestion is not None and suggestion.params["lr"] == 0.05
-    assert "the same as trial 1" in server.requests[1].last
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -219,16 +193,14 @@ def test_every_form_of_an_edit_is_read_whichever_was_asked_for(answer: str) -> N
     assert (suggestion.rationale, suggestion.category) == ("a higher rate", "learning rate")
 
 
-@pytest.mark.parametrize("edit", [BLOCK, f"{WHOLE}\n", DIFF])
-@pytest.mark.parametrize(
-    "answer", ["Here is `it`:\n\n```text\n{head}\n{edit}```\nGood luck!", "```\n{head}```\n\n{edit}", "```\n{head}\n{edit}"]
-)  # fmt: skip
-def test_headers_are_read_in_a_fence_too(answer: str, edit: str) -> None:
+@pytest.mark.parametrize("edit", [BLOCK, DIFF])
+def test_an_answer_that_is_one_fence_is_read_and_a_header_in_another_is_refused(edit: str) -> None:
     head = 'RATIONALE: a higher rate\nCATEGORY: learning rate\nEXPECTED: +3\nPARAMS: {"lr": 0.02}\n'
-    idea, rest = headed(answer.format(head=head, edit=edit), ("train.py",), SPACE, {})
-    assert (idea.rationale, idea.category, idea.expected) == ("a higher rate", "learning rate", 3.0)
-    assert idea.params == {"lr": 0.02}
+    idea, rest = headed(f"```text\n{head}\n{edit}```\n", ("train.py",), SPACE, {})
+    assert (idea.rationale, idea.expected, idea.params) == ("a higher rate", 3.0, {"lr": 0.02})
     assert changed(rest, PROGRAM, ("train.py",)) == FASTER
+    with pytest.raises(Misread, match="RATIONALE stands in a fence"):
+        headed(f"```\n{head}```\n\n{edit}", ("train.py",), SPACE, {})
 
 
 @pytest.mark.parametrize(
@@ -240,7 +212,7 @@ def test_headers_are_read_in_a_fence_too(answer: str, edit: str) -> None:
         (EDIT.replace("rate = 0.2", "rate = 0.1"), "SEARCH and REPLACE are the same"),
         (f'PARAMS: {{"lr": 7}}\n{BLOCK}', "lr must be a number in 0.0001..0.1, got 7"),
         (f"PARAMS: lr = 0.02\n{BLOCK}", "PARAMS must be one JSON object"),
-        (f'RATIONALE: faster\n\n{BLOCK}\n**PARAMS:** {{"lr": 0.02}}\n', "PARAMS stands after the edit"),
+        (f'RATIONALE: faster\n\n{BLOCK}\n**PARAMS:** {{"lr": 0.02}}\n', "PARAMS stands in a fence or after the edit"),
     ],
 )
 def test_an_edit_that_does_not_apply_is_turned_down_with_the_reason(answer: str, why: str) -> None:
@@ -266,19 +238,6 @@ def test_code_that_looks_like_a_header_or_a_thought_stays_code() -> None:
         assert (found.files, found.rationale) == ({"train.py": code}, "yes")
 
 
-PIECES = st.sampled_from(
-    ["RATIONALE:", "PARAMS:", "CATEGORY: x", "{", "}", "[", "]", '"params"', ":", ",", "null", "1e999", "NaN", '"lr"', '"act"',
-     "```", "```json", "\n", "<think>", "</think>", "<<<<<<< SEARCH", "train.py", "true", '"\\ud800"', "\x1b[2J", "9" * 5000]
-)  # fmt: skip
-ANSWERS = st.lists(PIECES | st.text(max_size=5), max_size=25).map("".join)
-
-
-@settings(max_examples=40, deadline=None)
-@given(ANSWERS)
-def test_whatever_a_model_says_is_read_or_misread(text: str) -> None:
-    check_is_read_or_misread(text)
-
-
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "piece", ["{", '{"params":', "PARAMS: {\n", "[1],", "\n", "RATIONALE: x\n", "```json\n", "</think>\n"]
@@ -298,33 +257,21 @@ def check_is_read_or_misread(text: str) -> None:
     assert all(SPACE[name].check(value) == value for one in found for name, value in one.params.items())
 
 
-@pytest.mark.parametrize("edit", [False, True])
-def test_best_of_n_sends_the_same_request_whatever_happened(edit: bool) -> None:
-    history = a_history()
-    for rate in (0.03, 0.05):
-        trial = tried(history, 200 + rate, params=CHAMPIONS | {"lr": rate})
-        program = diff_of(BASE, {"train.py": f"rate = {rate}\nsteps = 7\n"})
-        history += (replace(trial, proposal=replace(trial.proposal, edit=program, category="network")),)
-    first = replace(a_brief(history=a_history()[:1]), files=BASE)
+def test_best_of_n_sends_the_same_request_whatever_happened() -> None:
     second = replace(
-        a_brief(history=history),
-        files={"train.py": "rate = 0.05\nsteps = 7\n"},
+        a_brief(),
         pending={9: Proposal(CHAMPIONS, rationale="waits")},
         earlier=a_history(),
         rejected=(RejectedProposal(9, Proposal(CHAMPIONS), "rejected by a person: waits"),),
         seed=77,
     )
-    answer = f"EXPECTED: +5\n{EDIT}" if edit else json.dumps(GOOD | {"expected": 5})
-    with FakeLLM([answer] * 2) as server:
-        proposer = asking(server, "best_of_n", edit=edit)
-        one, two = proposer.propose(first), proposer.propose(second)
+    with FakeLLM([json.dumps(GOOD | {"expected": 5})] * 2) as server:
+        proposer = asking(server, "best_of_n")
+        one, two = proposer.propose(a_brief(history=a_history()[:1])), proposer.propose(second)
 
     assert server.requests[0].body == server.requests[1].body
-    assert one is not None and two is not None
-    assert one.params == two.params == DEFAULTS | ({} if edit else {"lr": 0.02})
+    assert one is not None and two is not None and one.params == two.params == DEFAULTS | {"lr": 0.02}
     assert one.expected is two.expected is None  # the champion, with which it would be compared, was not told
-    if edit:  # the engine lays files over those of the champion
-        assert one.files == two.files == {"train.py": "rate = 0.2\nsteps = 100\nprint(rate)\n"}
 
 
 def by(model: str, history: History, value: float | None) -> Trial:
@@ -384,7 +331,7 @@ def test_a_model_that_is_not_available_is_passed_over_and_the_suggestion_names_t
     assert (suggestion.model, suggestion.params["lr"], suggestion.usage.calls) == ("openai/one", 0.02, 2)
 
 
-@pytest.mark.parametrize("name", ["llm", "llm_diff", "best_of_n", "ensemble"])
+@pytest.mark.parametrize("name", ["llm", "ensemble"])
 def test_whether_everything_is_there_is_asked_before_the_first_trial(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -400,7 +347,7 @@ def test_whether_everything_is_there_is_asked_before_the_first_trial(
     assert not server.requests
 
 
-@pytest.mark.parametrize("name", ["llm", "llm_diff", "best_of_n", "ensemble"])
+@pytest.mark.parametrize("name", ["llm_diff", "best_of_n", "ensemble"])
 def test_a_request_that_was_answered_before_a_kill_is_not_sent_again(name: str, tmp_path: Path) -> None:
     brief = a_brief(traces=tmp_path)
     with FakeLLM([EDIT if name == "llm_diff" else json.dumps(GOOD)]) as server:
@@ -412,8 +359,8 @@ def test_a_request_that_was_answered_before_a_kill_is_not_sent_again(name: str, 
 @pytest.mark.parametrize(
     ("stated", "read"),
     [
-        (0.5, 0.5), ("about +0.03 (a guess)", 0.03), ("\N{MINUS SIGN}1e-3", -0.001), ("- 3", -3.0), ("5 - 10", 5.0),
-        ("+1,200", 1200.0), ("5 % more", None), (None, None), ("more", None), (True, None), ("1e999", None), (10**400, None),
+        (0.5, 0.5), ("about +0.03 (a guess)", 0.03), ("\N{MINUS SIGN}1e-3", -0.001), ("- 3", -3.0), ("+1,200", 1200.0),
+        ("5 % more", None), (None, None), ("more", None), (True, None), ("1e999", None), (10**400, None),
     ],
 )  # fmt: skip
 def test_a_prediction_is_a_finite_number_however_it_is_written_or_none(stated: Any, read: float | None) -> None:

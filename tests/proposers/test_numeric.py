@@ -16,7 +16,7 @@ from tasks.proposers._numeric import Numeric
 from tasks.proposers.cmaes import Cmaes
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
-from tasks.proposing.brief import Brief, Refusal
+from tasks.proposing.brief import Brief
 from tasks.stats.champion import GUARD_FELL
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Verdict
@@ -82,29 +82,6 @@ def test_a_small_space_is_tried_out_once_and_then_there_is_nothing_left(search: 
 
 
 @every_search
-def test_a_suggestion_that_was_refused_is_not_made_again(search: type[Numeric]) -> None:
-    for history in (started(PLANE), walked(RandomSearch(), PLANE, 6, seed=1)):
-        refusals: tuple[Refusal, ...] = ()
-        said = []
-        for _ in range(3):
-            said.append(propose(search(), PLANE, history, refusals=refusals))
-            refusals += (Refusal("as good as tried"),)
-        assert len({repr(params) for params in said}) == 3
-
-
-@every_search
-def test_with_a_new_program_a_point_may_be_tried_again(search: type[Numeric]) -> None:
-    space: Space = {"flag": Choice(values=(False, True), default=False)}
-    history = started(space, 1.0)
-    history += (decided(history, 0.5, {"flag": True}),)
-    assert search().propose(Brief(space, history)) is None
-    edited = decided(history, 9.0, {"flag": False})
-    edited = dataclasses.replace(edited, proposal=dataclasses.replace(edited.proposal, edit="--- a\n+++ b\n"))
-    assert edited.verdict.kind == "keep"
-    assert propose(search(), space, (*history, edited)) == {"flag": True}
-
-
-@every_search
 def test_a_score_that_was_refused_for_something_else_counts_as_none(search: type[Numeric]) -> None:
     history = walked(RandomSearch(), PLANE, 14, seed=4)
     for evidence in (GUARD_FELL, "untrained"):
@@ -123,6 +100,20 @@ def test_a_score_that_was_refused_for_something_else_counts_as_none(search: type
         assert (
             propose(search(), PLANE, refused) == propose(search(), PLANE, crashed) != propose(search(), PLANE, history)
         )
+
+
+@every_search
+def test_the_design_goes_on_while_nothing_has_a_score_and_where_nothing_varies_there_is_none(
+    search: type[Numeric],
+) -> None:
+    history = started(PLANE, score=None)
+    for _ in range(5):
+        history += (decided(history, None, propose(search(startup=2), PLANE, history)),)
+    suggestion = search(startup=2).propose(Brief(PLANE, history, {}, seed=1))
+    assert suggestion and "Sobol" in suggestion.rationale
+    assert len({repr(trial.proposal.params) for trial in history}) == 6
+    fixed: Space = {"only": Choice(values=(3,), default=3)}
+    assert search().propose(Brief({}, started({}))) is search().propose(Brief(fixed, started(fixed))) is None
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Optuna, in spaces of 10^14

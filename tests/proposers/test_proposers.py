@@ -13,7 +13,6 @@ from pydantic import TypeAdapter
 
 import environments
 from environments import Environment, plugins
-from environments.plugins import Refused
 from tasks import propose
 from tasks.propose import PROPOSERS
 from tasks.proposers import Proposer
@@ -63,20 +62,6 @@ def test_a_proposal_lies_in_the_space_whatever_happened_before(tmp_path: Path, n
     assert proposal is not None
     assert environment.complete(proposal.params) == proposal.params
     assert proposal.params.keys() == environment.defaults.keys()
-
-
-@pytest.mark.parametrize("name", ["grid", "tpe"])
-def test_what_is_under_way_is_not_proposed_again(tmp_path: Path, name: str) -> None:
-    environment = mixed(tmp_path)
-    proposer = propose.load(name, {"points": 2} if name == "grid" else {})
-    history = history_of(environment, 1)
-    pending: dict[int, Proposal] = {}
-    for number in range(2, 14):
-        proposal = next_proposal(environment, proposer, history, seed=3, pending=pending)
-        assert proposal is not None
-        assert proposal.pending == tuple(pending)
-        pending[number] = proposal
-    assert len({repr(proposal.params) for proposal in pending.values()}) == 12
 
 
 def proposals(folder: Path) -> str:
@@ -158,19 +143,3 @@ def test_a_file_dropped_into_the_folder_is_a_proposer(tmp_path: Path, monkeypatc
     proposal = next_proposal(environment, again, history, seed=3)
     assert proposal is not None
     assert (proposal.params, proposal.proposer) == ({**history[4].proposal.params, "x": 0.125}, "again")
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (AGAIN + "class Twice(Again):\n    pass\n", "must define one public subclass of Proposer, it has 2"),
-        ("from tasks.proposers.grid import Grid", "must define one public subclass of Proposer, it has 0"),
-        ("import no_such_package_at_all", "proposer 'again' needs the package 'no_such_package_at_all': install it"),
-    ],
-)  # fmt: skip
-def test_a_file_that_is_no_proposer_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str, request: pytest.FixtureRequest
-) -> None:
-    place = package(tmp_path, monkeypatch, f"not_one_{request.node.callspec.indices['text']}", again=text)
-    with pytest.raises(Refused, match=why):
-        plugins.load(place, "again", Proposer)  # type: ignore[type-abstract]

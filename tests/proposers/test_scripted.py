@@ -13,7 +13,7 @@ from environments import Environment
 from tasks import propose
 from tasks.trial import Proposal
 from tests.support.histories import decided, history_of
-from tests.support.proposals import brief_of, desk_of, next_proposal
+from tests.support.proposals import brief_of, next_proposal
 from tests.support.toy import quadratic
 
 LIST = ({"rationale": "lower", "params": {"x": 1.5}}, {"rationale": "lower still", "params": {"x": 1.0}})
@@ -65,14 +65,6 @@ def test_an_entry_that_cannot_be_tried_is_turned_down_once_and_the_next_one_take
     assert [first.params["x"], second.params["x"]] == [1.5, 1.0]
     assert len(first.turned_down) == 1 and why in first.turned_down[0]
     assert second.turned_down == ()
-
-
-def test_entries_that_are_turned_down_at_the_end_are_told_though_no_trial_follows(problem: Environment) -> None:
-    bad = {"rationale": "far out", "params": {"x": 99.0}}
-    scripted, history = propose.load("scripted", {"proposals": [bad, bad]}), history_of(problem, 0)
-    found = propose.next_proposal(desk_of(problem), scripted, scripted, brief_of(problem, history))
-    assert isinstance(found, propose.Nothing) and len(found.turned_down) == 2
-    assert all("far out" in reason and "99.0" in reason for reason in found.turned_down)
 
 
 def test_an_edit_changes_the_champions_program(problem: Environment) -> None:

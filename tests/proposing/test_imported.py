@@ -52,11 +52,6 @@ def test_a_baseline_without_a_score_moves_nothing() -> None:
     assert [trial.score.value for trial, _ in observed(varied(SPACE), THEIRS, crashed)] == [10.0, 14.0, 11.0, None]
 
 
-def test_trials_without_a_value_for_every_parameter_or_outside_of_the_space_are_no_points() -> None:
-    odd = (EarlierTrial({"lr": 1e-3}, 9.0), there(7.0, 9.0), there(1e-3, 9.0, "c"), EarlierTrial({}, 9.0, "an edit"))
-    assert observed(varied(SPACE), odd, begun()) == []
-
-
 @pytest.mark.parametrize("proposer", [Tpe(), Cmaes()])
 def test_a_search_tries_the_best_of_them_first_and_learns_from_all(proposer: Proposer) -> None:
     history = begun()
@@ -66,11 +61,6 @@ def test_a_search_tries_the_best_of_them_first_and_learns_from_all(proposer: Pro
     history += (tried(history, 99.0, params=first.params),)
     then = proposer.propose(Brief(SPACE, history, seed=2, imported=(*THEIRS, there(2e-2, 13.0, "b"))))
     assert then is not None and "imported" in then.rationale and "Sobol" not in then.rationale
-
-
-def test_the_best_is_the_least_where_less_is_better() -> None:
-    found = Tpe().propose(Brief(SPACE, begun(higher_is_better=False), seed=1, imported=THEIRS[1:3]))
-    assert found is not None and found.params == {"lr": pytest.approx(5e-2), "kind": "a"}
 
 
 def test_a_prompt_lists_the_best_as_foreign_text() -> None:

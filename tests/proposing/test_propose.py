@@ -11,7 +11,6 @@ import pytest
 
 import environments
 from environments import Environment
-from environments.plugins import Refused
 from tasks import propose
 from tasks.editing.edits import diff_of
 from tasks.propose import Nothing
@@ -116,14 +115,6 @@ def test_an_outage_is_not_asked_again_and_never_silent(tmp_path: Path) -> None:
     assert proposal.usage == BOUGHT
 
 
-def test_an_edit_is_stored_as_git_has_it_against_the_baseline(tmp_path: Path) -> None:
-    proposal = asked(tmp_path, says(2.5, EDITED))
-    assert proposal is not None and proposal.edit is not None
-    assert proposal.edit.startswith("diff --git a/fit.py b/fit.py\n")
-    assert '+(args.out / "model.json").write_text(json.dumps({"x": min(args.x, 1.1)}))' in proposal.edit
-    assert proposal.parent == 0
-
-
 def champion_with(environment: Environment, edit: str) -> History:
     history = started(environment)
     trial = decided(history, 1.0, {"x": 2.0}, higher_is_better=False)
@@ -204,36 +195,6 @@ def test_what_was_tried_before_is_refused_in_numbers_and_in_code(tmp_path: Path)
     assert same is not None and same.params["x"] == 1.0
     assert [reason.partition(" (")[0] for reason in same.turned_down] == ["test_propose: the same as trial 0"] * 2
     assert environment.defaults["x"] == 2.5
-
-
-def test_a_proposer_of_ours_that_leaves_the_space_is_a_fault_of_ours(tmp_path: Path) -> None:
-    class Wild(Proposer):
-        def propose(self, brief: Brief) -> Suggestion:
-            return Suggestion({"x": 99.0}, "far out")
-
-    environment = problem(tmp_path)
-    with pytest.raises(Refused, match=r"-3.0..3.0, got 99.0"):
-        propose.next_proposal(desk_of(environment), Wild(), Tpe(), brief_of(environment, started(environment)))
-
-
-def test_a_proposer_that_comes_to_nothing_new_gives_way_to_the_fallback(tmp_path: Path) -> None:
-    class Stuck(Proposer):
-        def propose(self, brief: Brief) -> Suggestion:
-            return Suggestion({"x": 2.5}, "the baseline is fine")
-
-    environment = problem(tmp_path)
-    brief = brief_of(environment, started(environment))
-    proposal = propose.next_proposal(desk_of(environment), Stuck(), Tpe(), brief)
-    assert proposal is not None and proposal.proposer == "tpe"
-    assert proposal.instead_of.startswith("test_propose: turned down 8 times, the last time: the same as trial 0")
-
-
-def test_an_idea_of_the_inbox_comes_before_the_proposer(tmp_path: Path) -> None:
-    idea = InboxProposal({"x": 0.5}, None, "I have a feeling")
-    proposal = asked(tmp_path, says(1.0), ideas=(idea,))
-    assert proposal is not None
-    assert (proposal.params["x"], proposal.proposer, proposal.inbox) == (0.5, "inbox", "0001")
-    assert proposal.rationale == "I have a feeling"
 
 
 def test_an_idea_that_cannot_be_tried_is_refused_with_its_reason_and_the_next_is_taken(tmp_path: Path) -> None:

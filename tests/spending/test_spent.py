@@ -78,12 +78,6 @@ def test_a_slot_elsewhere_outlives_the_campaigns_process(ledger: Ledger) -> None
     assert usd(ledger, now=1000.0) == 795.0
 
 
-def test_a_machine_that_is_lost_costs_until_it_was_taken_for_lost(ledger: Ledger) -> None:
-    died = {"time": 130.0, "event": "launch", "what": "died", "trial": 1}
-    happened(ledger, life(100.0), slot(110.0, 1, on="box"), slot(112.0, 2, on="other"), died)
-    assert usd(ledger, now=140.0) == 20.0 + 28.0
-
-
 def test_a_rented_machine_costs_what_the_file_beside_its_run_says(ledger: Ledger) -> None:
     def note(folder: str, key: str, ended: float, dollars: float, removed: bool = False) -> None:
         (ledger.path / folder).mkdir(parents=True, exist_ok=True)
@@ -107,7 +101,7 @@ def test_model_calls_that_led_to_no_proposal_are_counted(ledger: Ledger) -> None
     assert not spent(ledger, ()).anything
     note_bought(ledger, Usage(2, 100, 10, 0.25))
     found = spent(ledger, (paid(model=0.5, calls=1),))
-    assert found.models == Usage(3, 100, 10, 0.75) and found.lost == Usage(2, 100, 10, 0.25)
+    assert found.models == Usage(3, 100, 10, 0.75)
     note_bought(ledger, Usage(1, 0, 0, None))
     assert spent(ledger, ()).usd is None
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from environments.space import Float, Space
-from tasks.llm.trials import in_words
+from tasks.llm.prompt_parts import trials
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
 from tasks.stats.predictions import predictions, record
@@ -49,7 +49,7 @@ def test_prompts_tell_the_effect_of_a_trial(sign: float) -> None:
     trial = replace(trial, proposal=replace(trial.proposal, expected=2.0 * sign, seen=1))
     (found,) = predictions((first, trial))
     assert (found.measured, found.is_right) == (pytest.approx(1.9 * sign), True)
-    assert f"{1.9 * sign:+.3g} against the champion then (better)" in in_words(SPACE, (first, trial))
+    assert f"{1.9 * sign:+.3g} against the champion then" in trials(SPACE, (first, trial))
 
 
 def test_predictions_beyond_any_score_do_not_count() -> None:

@@ -101,11 +101,6 @@ def edit(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
     (here / "scratch.py").write_text("only = 'for me'\n")
 
 
-def params(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-    values = json.loads((here / "params.json").read_text())
-    (here / "params.json").write_text(json.dumps({**values, "lr": 0.5}))
-
-
 def forbidden(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
     (here / "TASK.md").chmod(0o644)
     (here / "TASK.md").write_text("the score is 1000")
@@ -147,7 +142,6 @@ def say(text: str, stream: TextIO = sys.stdout) -> None:
 
 ACTS: dict[str, Act] = {
     **dict.fromkeys(("edit", "repair"), edit),
-    "params": params,
     "forbidden": forbidden,
     "key": give_a_key_away,
     "hides the key": lambda here, train, folder: train.write_text(f"KEY = {os.environ[CANARY]!r}\n"),
@@ -158,7 +152,6 @@ ACTS: dict[str, Act] = {
     "nul": lambda here, train, folder: train.write_bytes(b"x = 1\0"),
     "long": lambda here, train, folder: train.write_bytes(b"#" * (2**20 + 1)),
     "remove": lambda here, train, folder: train.unlink(),
-    "new file": lambda here, train, folder: (here / "lib/new.py").write_text("x = 1\n"),
     "hostile repository": prepare_the_repository,
     "floods": lambda here, train, folder: [say("x" * 2**20) for _ in range(20)],
 }
