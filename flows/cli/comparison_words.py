@@ -38,61 +38,51 @@ def verdict(comparison: Comparison | None, a: Sequence[Score], b: Sequence[Score
 
 
 def sentence(
-    comparison: Comparison | None, verdict: Verdict, names: Sequence[str], a: Sequence[Score], b: Sequence[Score],
+    test: Comparison | None, verdict: Verdict, names: Sequence[str], a: Sequence[Score], b: Sequence[Score],
     units: BlockUnits,
 ) -> str:  # fmt: skip
-    """Which arm is better and by at least how much, what that is about, and which runs crashed."""
-    crashes = []
-    for arm, scores in (("A", a), ("B", b)):
-        if missing := [score for score in scores if score.value is None]:
-            why = single_runs.first_line(missing[0])
-            crashes.append(f"{len(missing)} of {len(scores)} runs of {arm} crashed ({why})")
-    if comparison is None:
+    """Which side is better and by at least how much, what that is about, and which runs crashed."""
+    crashes = [
+        f"{len(errors)} of {len(scores)} runs of {arm} crashed ({single_runs.first_line(errors[0])})"
+        for arm, scores in (("A", a), ("B", b))
+        if (errors := [score.error for score in scores if score.value is None])
+    ]
+    if test is None:
         return "\n".join(["nothing to compare: each side needs two runs with a score", *crashes])
-    biased = [f"{line}: it is compared without them, which favours it" for line in crashes]
-    gain, low, high = abs(comparison.gain), comparison.low, comparison.high
-    is_a = comparison.gain >= 0
+    is_a, gain = test.gain >= 0, number(abs(test.gain))
+    ahead, (winner, loser) = ("A", names) if is_a else ("B", names[::-1])
     counts = " v ".join(str(sum(score.value is not None for score in arm)) for arm in (a, b))
-    facts, least = f"{counts} fresh runs, {probability(comparison.p)} two-sided", ""
-    if low is not None and high is not None:
-        ends = (low, high) if is_a else (-high, -low)
-        facts = f"{100 * CONFIDENCE:.0f} % interval {number(ends[0])}..{number(ends[1])}, {facts}"
-        least = f", at least {number(ends[0])}"
+    facts, least = f"{counts} fresh runs, {probability(test.p)} two-sided", ""
+    if test.low is not None and test.high is not None:
+        low, high = map(number, (test.low, test.high) if is_a else (-test.high, -test.low))
+        facts, least = f"{100 * CONFIDENCE:.0f} % interval {low}..{high}, {facts}", f", at least {low}"
     if verdict == "not shown":
-        lead = f"{'AB'[not is_a]} is ahead by {number(gain)}" if comparison.gain else "both have the same mean"
-        return "\n".join([f"no difference shown: {lead} ({facts})", ABOUT[units], *biased])
-    winner, loser = names if is_a else (names[1], names[0])
-    better = f"{'AB'[not is_a]} is better by {number(gain)}{least} ({facts})"
-    return "\n".join([f"{better}: {clean(winner)} beats {clean(loser)}", ABOUT[units], *biased])
+        lead = f"{ahead} is ahead by {gain}" if test.gain else "both have the same mean"
+        first = f"no difference shown: {lead} ({facts})"
+    else:
+        first = f"{ahead} is better by {gain}{least} ({facts}): {clean(winner)} beats {clean(loser)}"
+    biased = [f"{line}: it is compared without them, which favours it" for line in crashes]
+    return "\n".join([first, ABOUT[units], *biased])
 
 
 def strip(document: Mapping[str, Any]) -> list[str]:
-    """The runs of both arms on one scale, a line each: `o` a run, a digit several, `|` the mean."""
+    """The runs of both arms on one scale, a line each: `o` is a run, or several at one place, `|` the mean."""
     arms = _values(document)
     every = [value for values in arms.values() for value in values]
     if not every:
         return []
-    low, high = min(every), max(every)
-
-    def place(value: float) -> int:
-        return round((value - low) / (high - low) * (WIDTH - 1)) if high > low else WIDTH // 2
-
+    low, span = min(every), max(every) - min(every)
     lines = []
     for arm, values in arms.items():
-        line = [" "] * WIDTH
-        if values:
-            line[place(document[arm]["score"])] = "|"
-        for at in {place(value) for value in values}:
-            many = sum(place(value) == at for value in values)
-            line[at] = "o" if many == 1 else str(min(many, 9))
-        mean = f"  mean {number(document[arm]['score'])}" if values else "  no score"
-        lines.append(f"{arm.upper()} [{''.join(line)}]{mean}")
-    ends = number(low), number(high)
-    return [*lines, f"   {ends[0]}{ends[1]:>{WIDTH - len(ends[0])}}"] if high > low else lines
+        mean, line = document[arm]["score"], [" "] * WIDTH
+        for mark, value in [("|", mean), *(("o", value) for value in values)] if values else []:
+            line[round((value - low) / span * (WIDTH - 1)) if span else WIDTH // 2] = mark
+        lines.append(f"{arm.upper()} [{''.join(line)}]  {f'mean {number(mean)}' if values else 'no score'}")
+    return lines
 
 
 def draw(document: Mapping[str, Any], path: Path) -> Path | None:
-    """A picture of the runs, means and the interval of the difference; None while there is no score."""
+    """A picture of the runs and their means; None while there is no score."""
     from tasks.plots import canvas
 
     arms = _values(document)
@@ -105,8 +95,7 @@ def draw(document: Mapping[str, Any], path: Path) -> Path | None:
             axes.plot(values, [-row] * len(values), "o", color=canvas.GREY, alpha=0.7)
             if values:
                 axes.plot([document[arm]["score"]], [-row], "|", color=canvas.GREEN, markersize=26, markeredgewidth=3)
-        names = [canvas.plain(f"{arm.upper()}: {document[arm]['named']}", 40) for arm in arms]
-        axes.set_yticks([0, -1], names)
+        axes.set_yticks([0, -1], [canvas.plain(f"{arm.upper()}: {document[arm]['named']}", 40) for arm in arms])
         axes.set_ylim(-1.6, 0.6)
         axes.set_xlabel(canvas.plain(f"{document['metric']} of each fresh run; green: the mean"))
         title = textwrap.fill(canvas.plain(document["words"].partition("\n")[0], 300), 110)

@@ -13,11 +13,13 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from environments.plugins import Refused
-from flows.cli.arguments import read_text
+from environments.space import Value
 from flows.cli.own_script import OwnScript
+from flows.cli.single_runs import Question
+from tasks.importing._original import yaml_table
+from tasks.importing.rl_zoo import STEPS
 
 PROGRAM = Path(__file__).parent / "programs/zoo_episodes.py"
-STEPS = "n_timesteps"
 OF_THE_TASK = (STEPS, "policy", "env_wrapper", "vec_env_wrapper", "frame_stack")
 """What the defaults have as the tuned ones have it: with another task there is nothing to compare."""
 TRAIN = (
@@ -35,52 +37,39 @@ _Loader.add_constructor(_APPLY, lambda loader, node: OrderedDict(loader.construc
 _Loader.add_constructor("tag:yaml.org,2002:python/tuple", lambda loader, node: loader.construct_sequence(node))
 
 
-def sides(place: str, folder: Path, minutes: float) -> tuple[OwnScript, list[tuple[str, str]]]:
-    """The commands, and both sides: an entry `hyperparams/ppo.yml#CartPole-v1`, or a folder of logs.
-
-    Args:
-        folder: Where the configurations are written.
+def question(place: str, minutes: float, draft: Path, overrides: dict[str, Value]) -> Question:
+    """Both sides, of an entry `hyperparams/ppo.yml#CartPole-v1` or a folder of logs, as `OwnScript.question` has them.
 
     Raises:
         Refused: there is no such entry or folder.
     """
     algo, env, tuned = _of_logs(Path(place)) if Path(place).is_dir() else _of_entry(place)
     default = {name: tuned[name] for name in OF_THE_TASK if name in tuned}
-    project = folder / f"{algo}-{env}"
-    project.mkdir(parents=True)
+    project = draft / f"{algo}-{env}"
+    project.mkdir()
     shutil.copy(PROGRAM, project)
-    named = []
-    for name, what, values in (("tuned", f"the tuned {algo} of {env}", tuned), ("default", "SB3's defaults", default)):
-        (folder / f"{name}.yml").write_text(yaml.safe_dump({env: values}))
-        named.append((what, str(folder / f"{name}.yml")))
-    train, evaluate = (text.format(algo=algo, env=env) for text in (TRAIN, EVALUATE))
-    return OwnScript(train, evaluate, project, minutes), named
+    for name, values in (("tuned", tuned), ("default", default)):
+        (draft / f"{name}.yml").write_text(yaml.safe_dump({env: values}))
+    a, b = (f"the tuned {algo} of {env}", str(draft / "tuned.yml")), ("SB3's defaults", str(draft / "default.yml"))
+    train, evaluate = (command.format(algo=algo, env=env) for command in (TRAIN, EVALUATE))
+    return OwnScript(train, evaluate, project, minutes).question(a, b, draft, overrides)
 
 
 def _of_entry(place: str) -> tuple[str, str, dict[str, Any]]:
     file, _, env = place.partition("#")
-    entries = _read(Path(file))
-    names = [name for name, entry in entries.items() if isinstance(entry, dict) and STEPS in entry]
+    table = yaml_table(Path(file))
+    if isinstance(table, str):
+        raise Refused(f"--rl-zoo {place}: {table}: give a file of hyperparameters, or a folder of rl_zoo3.train")
+    names = [name for name, entry in table.content.items() if isinstance(entry, dict) and STEPS in entry]
     if env not in names:
-        some = ", ".join(names[:20]) or "none"
-        raise Refused(f"--rl-zoo {place}: name an entry of {file}, as in {file}#CartPole-v1. It has {some}")
-    return Path(file).stem, env, entries[env]
+        raise Refused(f"--rl-zoo {place}: name an entry, as in {file}#CartPole-v1. It has {', '.join(names) or 'none'}")
+    return Path(file).stem, env, table.content[env]
 
 
 def _of_logs(folder: Path) -> tuple[str, str, dict[str, Any]]:
     """Of a folder such as logs/ppo/CartPole-v1_1, as `rl_zoo3.train` leaves it."""
-    found = next(iter(folder.rglob("args.yml")), None)
-    if found is None:
+    file = next(iter(folder.rglob("args.yml")), None)
+    if file is None:
         raise Refused(f"--rl-zoo {folder}: there is no args.yml below it: give a folder as rl_zoo3.train leaves it")
-    stated, tuned = _read(found), _read(found.with_name("config.yml"))
+    stated, tuned = (yaml.load(each.read_text(), _Loader) for each in (file, file.with_name("config.yml")))
     return str(stated["algo"]), str(stated["env"]), {key: value for key, value in tuned.items() if value is not None}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = _Loader(read_text(path, "RL Zoo's")).get_single_data()
-    except yaml.YAMLError as wrong:
-        raise Refused(f"{path}: {wrong}") from wrong
-    if not isinstance(content, dict):
-        raise Refused(f"{path}: no table of hyperparameters")
-    return dict(content)
