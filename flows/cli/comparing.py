@@ -2,11 +2,8 @@
 
 As in a certificate (tasks/stats/certificate.py), but two-sided. Every run is judged on units of its own: two programs
 that are good at different questions would else be told apart by questions that they share. Those of a finite pool are
-for `confirm`, so that no report question is used up. Everything is in runs/.comparisons/<environment>/0001/:
-
-    match.json        what is compared, declared before the first run; more runs are added to it
-    environment/, program/, trials/a-1/ ...    each finished run has a fresh.json
-    comparison.json, comparison.png            written when all runs are over
+for `confirm`, so that no report question is used up. In runs/.comparisons/<environment>/0001/ are match.json, declared
+before the first run, a fresh.json of each finished run, and in the end comparison.json and comparison.png.
 
 The same command goes on with a comparison that was killed, and shows one that is over: whoever asks again and again
 until a difference shows would find one. `--more` adds runs, under what is left of the error.
@@ -20,24 +17,28 @@ import random
 import re
 import secrets
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 from pydantic import TypeAdapter
 
 import environments
 from environments import Environment
-from environments.judges import ComparisonBlock
+from environments.judges import BlockUnits, ComparisonBlock
 from environments.plugins import Refused
 from environments.score import Score
 from environments.space import Value
-from flows.cli import comparison_words, single_runs
+from flows.cli import single_runs
 from flows.cli.single_runs import Draw, FreshRun, Job, Question, Side, Stage
 from flows.views import terminal
+from flows.views.terminal import clean
+from tasks.numbers import number, probability
+from tasks.plots import canvas
 from tasks.recipes import output
 from tasks.recipes.preparing import laid
 from tasks.run_checks import same_play, same_weights
@@ -45,7 +46,7 @@ from tasks.sandbox import outputs
 from tasks.sandbox.isolation import Isolation
 from tasks.stats.certificate import FEWEST
 from tasks.stats.design import FIRST_SHARE, least_p
-from tasks.stats.permutation import Comparison, Group, compare
+from tasks.stats.permutation import CONFIDENCE, Comparison, Group, compare
 from tasks.store.ledger import measure
 from tasks.system import file_trees
 from tasks.system.files import write_atomic
@@ -60,6 +61,16 @@ ONE_RUN = ("ignores its seed", "learned nothing")
 """How the reasons begin for which all runs of an arm are one and the same."""
 EXIT_CODES = {"better": 0, "worse": 3}
 """Of A; 1 where neither was shown."""
+Verdict = Literal["better", "worse", "not shown"]
+"""Of A."""
+ABOUT: dict[BlockUnits, str] = {
+    "fresh": "each run was judged on fresh units",
+    "disjoint": "each run was judged on questions of its own: this is about questions like those of the pool",
+    "same": "all runs were judged on the same units: this is about these units, and may be otherwise on others",
+}
+"""What the result is about."""
+WIDTH = 50
+"""Of the line on which runs stand, in characters."""
 Counts = tuple[int, int]
 
 
@@ -91,20 +102,16 @@ class Declaration:
             for n in range(count):
                 block = ComparisonBlock(1 + len(order), sum(counts))  # of a finite pool, whose questions are shared out
                 units = Draw(secrets.randbelow(2**63), "confirm", block)
-                is_echo = len(mine) == 1 and environment.judge.block_units != "same"
-                echo = mine[0].draw if is_echo else None
+                echo = mine[0].draw if len(mine) == 1 and environment.judge.block_units != "same" else None
                 mine.append(Job(arm, 1 + len(mine), draw.randrange(2**31), units, echo))
                 order[mine[-1]] = (n + draw.random()) / count
         level = (self.levels[-1] + LEVEL) / 2 if self.levels else FIRST_SHARE["one"] * LEVEL
         groups = (*self.groups, tuple(sorted(order, key=order.__getitem__)))
         more = replace(self, groups=groups, levels=(*self.levels, level))
-        if environment.deterministic:
-            enough, is_enough = f"{FEWEST} of each side are enough", min(more.counts(more.jobs)) >= FEWEST
-        else:
-            least = math.prod(least_p(more.counts(group)) for group in groups)
-            enough, is_enough = "give 4v4, 5v3 or more", least <= level
-        if not is_enough:
-            raise Refused(f"{counts[0]}v{counts[1]}: so few runs cannot show a difference: {enough}")
+        least = math.prod(least_p(more.counts(group)) for group in groups)
+        if min(more.counts(more.jobs)) < FEWEST if environment.deterministic else least > level:
+            enough = f"{FEWEST}v{FEWEST}" if environment.deterministic else "4v4, 5v3"
+            raise Refused(f"{counts[0]}v{counts[1]}: so few runs cannot show a difference: give {enough} or more")
         return more
 
     def counts(self, group: Sequence[Job]) -> Counts:
@@ -127,20 +134,14 @@ class Match:
     declared: Declaration
 
     def play(self, say: Callable[[str], None]) -> dict[str, Any]:
-        """Make the runs that are missing; the content of comparison.json.
-
-        Raises:
-            Refused: another process is at it.
-            ChildProcessError: no process could be started.
-        """
+        """Make the runs that are missing; the content of comparison.json. Refused if another process is at it."""
         with _locked(self.stage.folder):
             done = self.finished()
             due = [] if self.flaw(done) else self.missing(done)
             with closing(self.stage.make(due, done)) as runs:
                 for one in runs:
                     done.append(one)
-                    score = single_runs.score_text(one.score)
-                    say(f"{one.arm.upper()} {one.number}  seed {one.run.seed:<10}  {score}")
+                    say(f"{one.arm.upper()} {one.number}  seed {one.run.seed:<10}  {single_runs.score_text(one.score)}")
                     if self.flaw(done):
                         break
             document = self.document(self.finished())
@@ -179,8 +180,8 @@ class Match:
         problem, declared, flaw = self.stage.environment, self.declared, self.flaw(done)
         a, b = ([one.score for one in done if one.arm == arm] for arm in declared.sides)
         test, level, units = None if flaw else self._test(done), 2 * declared.levels[-1], problem.judge.block_units
-        verdict, names = comparison_words.verdict(test, a, b, level), [side.text for side in declared.sides.values()]
-        words = f"nothing to compare: {flaw}" if flaw else comparison_words.sentence(test, verdict, names, a, b, units)
+        shown, names = verdict(test, a, b, level), [side.text for side in declared.sides.values()]
+        words = f"nothing to compare: {flaw}" if flaw else sentence(test, shown, names, a, b, units)
         sides = {
             arm: {"named": side.text, "params": side.params, "edited": side.edit is not None, "score": _mean(scores)}
             for (arm, side), scores in zip(declared.sides.items(), (a, b), strict=True)
@@ -190,7 +191,7 @@ class Match:
             **sides, "environment": problem.name, "metric": problem.metric, "direction": problem.direction,
             "seed": declared.seed, "runs": runs,
             **{key: test and getattr(test, key) for key in ("gain", "low", "high", "p")},
-            "level": level, "verdict": verdict, "units": units, "words": words, "directory": str(self.stage.folder),
+            "level": level, "verdict": shown, "units": units, "words": words, "directory": str(self.stage.folder),
         }  # fmt: skip
 
     def _test(self, done: Sequence[FreshRun]) -> Comparison | None:
@@ -208,8 +209,6 @@ def difference(groups: Sequence[Group], levels: Sequence[float], deterministic: 
     """A against B with a two-sided interval and p; None where an arm has too few scores.
 
     Args:
-        groups: Utilities of both arms in each group of runs.
-        levels: One-sided error that may be spent by each.
         deterministic: Whether equal runs score the same, so that runs without any spread prove something.
     """
     first, second = ([value for group in groups for value in group[arm]] for arm in (0, 1))
@@ -222,11 +221,87 @@ def difference(groups: Sequence[Group], levels: Sequence[float], deterministic: 
     return Comparison(one.gain, one.low, high, min(2 * min(one.p, other.p), 1.0))
 
 
+def verdict(test: Comparison | None, a: Sequence[Score], b: Sequence[Score], level: float) -> Verdict:
+    """Whether A is better. Of a side with a crashed run nothing is known but its lucky runs: it is not shown to be."""
+    if test is None or test.p > level or not test.gain:
+        return "not shown"
+    ahead: Verdict = "better" if test.gain > 0 else "worse"
+    return "not shown" if any(score.value is None for score in (a if test.gain > 0 else b)) else ahead
+
+
+def sentence(
+    test: Comparison | None, verdict: Verdict, names: Sequence[str], a: Sequence[Score], b: Sequence[Score],
+    units: BlockUnits,
+) -> str:  # fmt: skip
+    """Which side is better and by at least how much, what that is about, and which runs crashed."""
+    crashes = [
+        f"{len(errors)} of {len(scores)} runs of {arm} crashed ({single_runs.first_line(errors[0])})"
+        for arm, scores in (("A", a), ("B", b))
+        if (errors := [score.error for score in scores if score.value is None])
+    ]
+    if test is None:
+        return "\n".join(["nothing to compare: each side needs two runs with a score", *crashes])
+    is_a, gain = test.gain >= 0, number(abs(test.gain))
+    ahead, (winner, loser) = ("A", names) if is_a else ("B", names[::-1])
+    counts = " v ".join(str(sum(score.value is not None for score in arm)) for arm in (a, b))
+    facts, least = f"{counts} fresh runs, {probability(test.p)} two-sided", ""
+    if test.low is not None and test.high is not None:
+        low, high = map(number, (test.low, test.high) if is_a else (-test.high, -test.low))
+        facts, least = f"{100 * CONFIDENCE:.0f} % interval {low}..{high}, {facts}", f", at least {low}"
+    if verdict == "not shown":
+        lead = f"{ahead} is ahead by {gain}" if test.gain else "both have the same mean"
+        first = f"no difference shown: {lead} ({facts})"
+    else:
+        first = f"{ahead} is better by {gain}{least} ({facts}): {clean(winner)} beats {clean(loser)}"
+    biased = [f"{line}: it is compared without them, which favours it" for line in crashes]
+    return "\n".join([first, ABOUT[units], *biased])
+
+
+def strip(document: Mapping[str, Any]) -> list[str]:
+    """The runs of both arms on one scale, a line each: `o` is a run, or several at one place, `|` the mean."""
+    arms = _values(document)
+    every = [value for values in arms.values() for value in values]
+    if not every:
+        return []
+    low, span = min(every), max(every) - min(every)
+    lines = []
+    for arm, values in arms.items():
+        mean, line = document[arm]["score"], [" "] * WIDTH
+        for mark, value in [("|", mean), *(("o", value) for value in values)] if values else []:
+            line[round((value - low) / span * (WIDTH - 1)) if span else WIDTH // 2] = mark
+        lines.append(f"{arm.upper()} [{''.join(line)}]  {f'mean {number(mean)}' if values else 'no score'}")
+    return lines
+
+
+def draw(document: Mapping[str, Any], path: Path) -> Path | None:
+    """A picture of the runs and their means; None while there is no score."""
+    arms = _values(document)
+    if not any(arms.values()):
+        return None
+    with canvas.styled():
+        figure = canvas.blank(7.0, 2.6)
+        axes = figure.subplots()
+        for row, (arm, values) in enumerate(arms.items()):
+            axes.plot(values, [-row] * len(values), "o", color=canvas.GREY, alpha=0.7)
+            if values:
+                axes.plot([document[arm]["score"]], [-row], "|", color=canvas.GREEN, markersize=26, markeredgewidth=3)
+        axes.set_yticks([0, -1], [canvas.plain(f"{arm.upper()}: {document[arm]['named']}", 40) for arm in arms])
+        axes.set_ylim(-1.6, 0.6)
+        axes.set_xlabel(canvas.plain(f"{document['metric']} of each fresh run; green: the mean"))
+        title = textwrap.fill(canvas.plain(document["words"].partition("\n")[0], 300), 110)
+        axes.set_title(title, fontsize=8, loc="left")
+        content = canvas.png(figure)
+    write_atomic(path, content)
+    return path
+
+
+def _values(document: Mapping[str, Any]) -> dict[str, list[float]]:
+    runs = [run for run in document["runs"] if run["score"] is not None]
+    return {arm: [run["score"] for run in runs if run["arm"] == arm.upper()] for arm in ("a", "b")}
+
+
 def declare(question: Question, counts: Counts | None, seed: int | None, isolation: Isolation) -> Match:
     """The comparison of two sides: the one that was declared, if there is one of the same under the same conditions.
-
-    Args:
-        seed: One that is stated, for runs of its own.
 
     Raises:
         Refused: a side cannot be run there, or so few or so many runs are of no use; nothing is left then.
@@ -298,17 +373,17 @@ def show(match: Match, as_json: bool) -> int:
     """Make the runs that are missing, and say what all of them show: 0: A is better, 3: B is, 1: neither was shown."""
     stage, (a, b) = match.stage, match.declared.sides.values()
     if not as_json:
-        print(f"A: {terminal.clean(a.text)}\nB: {terminal.clean(b.text)}")
+        print(f"A: {clean(a.text)}\nB: {clean(b.text)}")
         if missing := match.missing(match.finished()):
             each = f"of {stage.environment.budget_seconds:g} s at most, {len(stage.slots.parts)} at a time"
             print(f"{len(missing)} fresh runs in {stage.environment.name}, {each}", flush=True)
     document = match.play(lambda line: None if as_json else print(line, flush=True))
-    picture = comparison_words.draw(document, stage.folder / "comparison.png")
+    picture = draw(document, stage.folder / "comparison.png")
     words = document["words"]
     if as_json:
         terminal.print_json(document)
     else:
-        print("\n".join([*comparison_words.strip(document), *map(terminal.clean, words.splitlines())]))
+        print("\n".join([*strip(document), *map(clean, words.splitlines())]))
         if document["gain"] is not None and document["verdict"] == "not shown":
             print("more runs of both may show one: nightshift compare --more 4")
         print(f"see {picture or document['directory']}")

@@ -96,7 +96,6 @@ def compare(
     """
     server_process.settle_in(home())
     from flows.cli import comparing, own_script, sides, single_runs  # these import Prefect
-    from flows.cli import rl_zoo as zoo
 
     given = {"a": a, "b": b, "on": on, "train": train, "eval": eval_, "optuna": optuna, "rl-zoo": rl_zoo}
     if {name for name, value in given.items() if value} not in [{*form.split()} for form in FORMS]:
@@ -111,7 +110,7 @@ def compare(
     with TemporaryDirectory() as folder:
         draft, question = Path(folder), None
         if rl_zoo:
-            question = zoo.question(rl_zoo, minutes, draft, overrides)
+            question = own_script.of_rl_zoo(rl_zoo, minutes, draft, overrides)
         elif train:
             named = own_script.of_study(optuna, b) if optuna else ((str(a), str(a)), (str(b), str(b)))
             script = own_script.OwnScript(train, eval_, Path.cwd(), minutes, minimize)
@@ -148,18 +147,26 @@ def propose(
         rationale: Reason for the proposal.
     """
     ledger = Ledger.open(campaign)
-    champion, values = best(ledger.history()), parse_params(params, "--params")
+    history, values = ledger.history(), parse_params(params, "--params")
+    champion, trials = best(history), {trial.number: trial for trial in history}
     if not values and diff is None:
         raise Refused("a proposal needs --params, --diff or both: say what is to be different")
     if base is not None and diff is None:
         raise Refused(f"--base {base}: it names the trial that --diff applies to: give --diff too, or leave it out")
+    if base and base not in trials:
+        raise Refused(f"--base {base}: campaign {campaign!r} has no such trial")
     start = champion.proposal.params if champion else ledger.environment.defaults
     tunable = {name: value for name, value in start.items() if name in ledger.environment.space}
     complete, files = ledger.environment.complete({**tunable, **values}), None
     if diff:
+        from tasks.proposing.validation import originals  # imports Prefect
+
         # Stored with it, since the champion may be another one when the proposal is tried.
         base = base if base is not None else champion.number if champion else 0
-        files = _edited_files(ledger, diff, base)
+        program, edit = originals(ledger.environment, ledger.program), trials[base].proposal.edit if base else None
+        program = patched(program, edit) if edit else program
+        what = f"--diff {diff}, applied to trial {base}'s program"
+        files = patched(program, placed(read_diff(diff, "--diff"), what, program, ledger.environment.editable))
     name = inbox.add(ledger.path, inbox.InboxProposal(values, files, rationale, base))
     ledger.event("idea", inbox=name, rationale=rationale)
     if json:
@@ -167,20 +174,6 @@ def propose(
     else:
         print(f"{campaign}: proposal {name} is in the inbox; it is tried next")
     return 0
-
-
-def _edited_files(ledger: Ledger, diff: Path, base: int) -> dict[str, str]:
-    """The editable files of a trial after the diff. Refused if there is no such trial, or the diff does not apply."""
-    from tasks.proposing.validation import originals  # imports Prefect
-
-    start = {trial.number: trial for trial in ledger.history()}.get(base)
-    if start is None and base:
-        raise Refused(f"--base {base}: campaign {ledger.campaign.name!r} has no such trial")
-    program = originals(ledger.environment, ledger.program)
-    if start and start.proposal.edit:
-        program = patched(program, start.proposal.edit)
-    what = f"--diff {diff}, applied to trial {base}'s program"
-    return patched(program, placed(read_diff(diff, "--diff"), what, program, ledger.environment.editable))
 
 
 def approve(campaign: str, trial: int | None = None, /, *, comment: str = "", json: Json = False) -> int:

@@ -17,14 +17,13 @@ from tasks.trial import best
 
 def parse(text: str) -> tuple[Side, Ledger | None]:
     """The side that a text names, and the campaign that it comes from. Refused if there is no such side."""
-    suffix = Path(text).suffix
     if text == "baseline":
         return Side(text), None
     if text.lstrip().startswith("{"):
         return Side(text, parse_params(text, "parameters")), None
-    if suffix == ".json":
+    if text.endswith(".json"):
         return Side(text, parse_params(Path(text).read_bytes(), f"{text}:")), None
-    if suffix in (".diff", ".patch"):
+    if text.endswith((".diff", ".patch")):
         return Side(text, edit=read_diff(Path(text), "the edit")), None
     name, _, which = text.partition("/")
     plugins.require(name, ("baseline", *campaigns()), what="side of a comparison")
@@ -74,6 +73,6 @@ def question(
         raise Refused("neither side names a campaign, so there is no environment: give --on ENVIRONMENT, or --train")
     if overrides:
         raise Refused("--set: the environment of a campaign is frozen: name another one, or leave --set out")
-    ledger = ledgers[0]
-    ledger.verify()
-    return Question(sides, ledger.environment, ledger.campaign.overrides, ledger.program)
+    for ledger in ledgers:
+        ledger.verify()
+    return Question(sides, ledgers[0].environment, ledgers[0].campaign.overrides, ledgers[0].program)

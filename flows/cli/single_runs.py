@@ -57,10 +57,6 @@ class Side:
     program: Path | None = None
     """A campaign's baseline; None: that of the environment in which it is run."""
 
-    @property
-    def proposal(self) -> Proposal:
-        return Proposal(self.params, self.edit, rationale="by hand", proposer="hand")
-
 
 @dataclass(frozen=True)
 class Question:
@@ -148,7 +144,8 @@ class Stage:
         """Train and judge, in a slot; an implausible run is a crash."""
         problem, sandbox, root, place = self.environment, self.isolation, self.folder.parent, self._dir(job)
         side = self.sides[job.arm]
-        program, proposal = side.program or self.folder / "program", side.proposal
+        program = side.program or self.folder / "program"
+        proposal = Proposal(side.params, side.edit, rationale="by hand", proposer="hand")
         try:
             with self.slots.hold(lambda reason: print_aside(f"waiting: {reason}")) as slot:
                 run = run_program(self.marker, problem, sandbox, program, place, proposal, job.seed, slot=slot)
@@ -187,8 +184,6 @@ class Stage:
 def set_up(question: Question, place: str, isolation: Isolation) -> Iterator[Stage]:
     """A stage in a new numbered folder of the home below `place`; none is left if it, or the block, is refused.
 
-    The environment's recipe is run if that is still to do.
-
     Raises:
         Refused: parameters or an edit do not fit, an edited program would run without a sandbox, a GPU does not answer,
             or the recipe fails.
@@ -221,7 +216,7 @@ def _fitted(side: Side, environment: Environment, folder: Path) -> Side:
 
 
 def stage_in(folder: Path, environment: Environment, sides: Mapping[str, Side], isolation: Isolation) -> Stage:
-    """All that runs need. Refused if an edit would run without a sandbox, or this machine lacks a GPU."""
+    """All that runs need; the recipe is run if that is still to do. Refused as in `set_up`."""
     check_given(isolation.level, home(), outside(environment))
     if not all(isolation.may_run(side.edit) for side in sides.values()):
         raise Refused(UNSANDBOXED)

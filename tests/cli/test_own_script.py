@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from environments.plugins import Refused
-from flows.cli import own_script, rl_zoo
+from flows.cli import own_script
 from flows.cli.own_script import OwnScript, interpreter
 from flows.cli.programs.in_a_copy import result_of
 from tests.support.toy import command, environment
@@ -229,7 +229,7 @@ def test_an_entry_of_rl_zoo_and_a_folder_of_its_logs_meet_the_defaults_of_the_sa
     (logs / "config.yml").write_text(tuned.replace("CartPole-v1", "MlpPolicy"))
     for place, differs in (("ppo.yml#CartPole-v1", True), ("logs/ppo/CartPole-v1_1", False)):
         (draft := tmp_path / f"draft-{place[:4]}").mkdir()
-        question = rl_zoo.question(str(tmp_path / place), 10, draft, {})
+        question = own_script.of_rl_zoo(str(tmp_path / place), 10, draft, {})
         folder = question.environment.folder
         mine, theirs = (
             yaml.safe_load((folder / "project" / str(side.params["config"])).read_text())["CartPole-v1"]
@@ -240,4 +240,4 @@ def test_an_entry_of_rl_zoo_and_a_folder_of_its_logs_meet_the_defaults_of_the_sa
         assert "--algo ppo --env CartPole-v1" in toml and "zoo_episodes.py ppo CartPole-v1" in toml
         assert (folder / "project/zoo_episodes.py").is_file()
     with pytest.raises(Refused, match="It has CartPole-v1"):
-        rl_zoo.question(str(tmp_path / "ppo.yml#CartPole-v0"), 10, tmp_path, {})
+        own_script.of_rl_zoo(str(tmp_path / "ppo.yml#CartPole-v0"), 10, tmp_path, {})
