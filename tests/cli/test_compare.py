@@ -45,12 +45,9 @@ def run(match: Match) -> Any:
     return match.play(lambda line: None)
 
 
-def params(match: Match) -> list[Any]:
-    return [side.params for side in match.declared.sides.values()]
-
-
-def edited(match: Match) -> list[bool]:
-    return [side.edit is not None for side in match.declared.sides.values()]
+def laid_out(match: Match) -> list[Any]:
+    """The parameters of both sides, and whether they are edited."""
+    return [(side.params, side.edit is not None) for side in match.declared.sides.values()]
 
 
 def program(match: Match, name: str) -> str:
@@ -58,26 +55,19 @@ def program(match: Match, name: str) -> str:
     return (match.stage.folder / "trials" / f"{name}-1" / "workspace" / "draw.py").read_text()
 
 
-def scores(*values: float | None, higher_is_better: bool = True) -> list[Score]:
-    return [
-        Score.missing("exited with status 3\nits log", higher_is_better)
-        if value is None
-        else Score.of([value], higher_is_better)
-        for value in values
-    ]
+def scores(*values: float | None, up: bool = True) -> list[Score]:
+    why = "exited with status 3\nits log"
+    return [Score.missing(why, up) if value is None else Score.of([value], up) for value in values]
 
 
 def test_a_clear_difference_is_found_and_stored_run_by_run(tmp_path: Path, home: Path) -> None:
     found = run(ready("baseline", '{"x": 90}', noisy(tmp_path / "noisy")))
     assert found["words"].startswith("B is better by ")
     assert found["low"] < found["gain"] < found["high"] < 0 and found["p"] == pytest.approx(2 / 70)
-    assert sorted((row["arm"], row["number"]) for row in found["runs"]) == [
-        (arm, n) for arm in "AB" for n in (1, 2, 3, 4)
-    ]
+    assert {(row["arm"], row["number"]) for row in found["runs"]} == {(arm, n) for arm in "AB" for n in (1, 2, 3, 4)}
     assert len({row["seed"] for row in found["runs"]}) == 8, "fresh training seeds"
     folder = home / ".comparisons/noisy/0001"
     assert json.loads((folder / "comparison.json").read_text()) == found
-    assert {path.name for path in folder.iterdir()} >= {"environment", "program", "trials", "match.json"}
     assert all((Path(row["directory"]) / "log.txt").is_file() for row in found["runs"])
 
 
@@ -140,16 +130,12 @@ def test_the_words_name_who_is_ahead_and_whether_that_shows(
     found = said(scores(*a), scores(*b))
     assert found[0] == judgement and found[1].startswith(words)
     assert ("beats" in found[1]) == (judgement != "not shown")
-
-
-def test_where_runs_do_not_differ_that_proves_something_only_if_nothing_is_random() -> None:
-    first, second = scores(1.0, 1.0), scores(2.0, 2.0)
-    assert said(first, second, deterministic=True)[0] == "worse"
-    assert said(first, second)[0] == "not shown"
+    still = said(scores(1.0, 1.0), scores(2.0, 2.0)), said(scores(1.0, 1.0), scores(2.0, 2.0), deterministic=True)
+    assert [one for one, _ in still] == ["not shown", "worse"], "where nothing is drawn at random two are enough"
 
 
 def test_a_smaller_loss_is_better_and_the_bound_is_of_what_is_better() -> None:
-    a, b = (scores(*values, higher_is_better=False) for values in ((10.0, 10.2, 10.1, 10.3), (1.0, 1.1, 1.2, 0.9)))
+    a, b = (scores(*values, up=False) for values in ((10.0, 10.2, 10.1, 10.3), (1.0, 1.1, 1.2, 0.9)))
     judgement, words = said(a, b)
     told = re.match(r"B is better by 9.1, at least (\S+) \(95 % interval (\S+?)\.\.(\S+), 4 v 4 fresh runs", words)
     assert told is not None and judgement == "worse"
@@ -172,46 +158,33 @@ def test_a_side_with_a_crashed_run_is_told_and_not_shown_to_be_better() -> None:
     assert said(scores(5.0, 5.1, None, 5.2, 5.1), scores(1.0, 1.1, 1.2))[0] == "not shown"
 
 
-@pytest.mark.slow
-def test_a_side_without_a_score_is_told_with_the_reason_and_ends_with_1(tmp_path: Path) -> None:
-    folder = noisy(tmp_path / "noisy", "raise SystemExit('no idea')\n")
-    done = nightshift("compare", "baseline", "baseline", "--on", str(folder), "--runs", "4", "--json")
-    assert done.returncode == 1, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["gain"], found["low"], found["p"]) == (None, None, None)
+def test_a_side_without_a_score_is_told_with_the_reason(tmp_path: Path) -> None:
+    found = run(ready("baseline", "baseline", noisy(tmp_path / "noisy", "raise SystemExit('no idea')\n")))
+    assert (found["verdict"], found["gain"], found["p"]) == ("not shown", None, None)
     assert re.match("nothing to compare: no run of [AB] has a score: exited with status 1", found["words"])
     assert len(found["runs"]) < 8, "further runs would crash like the first two"
 
 
-def test_a_program_that_ignores_its_seed_is_found_out(tmp_path: Path) -> None:
-    folder = noisy(tmp_path / "noisy", DRAW.replace('config["seed"]', "1"))
-    found = run(ready("baseline", '{"x": 1}', folder))
+@pytest.mark.parametrize("dated", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_program_that_ignores_its_seed_is_found_out(tmp_path: Path, dated: bool) -> None:
+    draw = DRAW.replace('config["seed"]', "1")
+    if dated:  # no two files are equal, and nothing is reported: found by what it does on the same units
+        draw = draw.replace('{"reward": reward}', '{"reward": reward, "at": config["seed"]}')
+        draw = draw.replace("with (out", "if False:\n  with (out").replace("""reward})""", "reward})")
+    found = run(ready("baseline", '{"x": 1}', noisy(tmp_path / "noisy", draw)))
     assert found["verdict"] == "not shown" and "ignores its seed" in found["words"]
+    assert ("on each of 20 units" in found["words"]) == dated
     assert len(found["runs"]) < 8, "all that follow are one and the same run"
-
-
-@pytest.mark.slow
-def test_a_program_that_ignores_its_seed_is_found_by_what_it_does_where_no_two_files_are_equal(tmp_path: Path) -> None:
-    dated = DRAW.replace('config["seed"]', "1").replace(
-        '{"reward": reward}', '{"reward": reward, "at": config["seed"]}'
-    )
-    found = run(
-        ready("baseline", '{"x": 1}', noisy(tmp_path / "noisy", dated.replace("with (out", "if False:\n  with (out")))
-    )
-    assert "ignores its seed: on each of 20 units" in found["words"]
 
 
 def test_parameters_and_edits_are_taken_from_files(tmp_path: Path) -> None:
     folder = noisy(tmp_path / "noisy")
     (tmp_path / "good.json").write_text('{"x": 2.5}')
     (tmp_path / "good.diff").write_text(BETTER)
-    (tmp_path / "good.patch").write_text(BETTER)
     match = ready(str(tmp_path / "good.json"), str(tmp_path / "good.diff"), folder)
-    assert params(match) == [{"x": 2.5}, {"x": 0.0}] and edited(match) == [False, True]
+    assert laid_out(match) == [({"x": 2.5}, False), ({"x": 0.0}, True)]
     assert "B is better by " in run(match)["words"]
     assert program(match, "a") == DRAW and "bonus = 50.0" in program(match, "b")
-    patched = ready("baseline", str(tmp_path / "good.patch"), folder)
-    assert patched.declared.sides["b"].edit == match.declared.sides["b"].edit
 
 
 @pytest.mark.slow
@@ -221,16 +194,15 @@ def test_a_campaign_gives_its_champion_its_baseline_and_each_trial_with_its_prog
     settled(ledger, {"x": 3.0}, BETTER)
     settled(ledger, {"x": 5.0}, kind="discard")
     noisy(tmp_path / "noisy", "changed meanwhile\n")
-    champion = ready("night", "night/0")
-    assert params(champion) == [{"x": 3.0}, {"x": 0.0}] and edited(champion) == [True, False]
+    other = noisy(tmp_path / "other", toml=TOML.replace("budget_seconds = 5", "budget_seconds = 7"))
+    champion, baseline, elsewhere = ready("night", "night/0"), ({"x": 0.0}, False), ready("night", "baseline", other)
+    assert laid_out(champion) == laid_out(elsewhere) == [({"x": 3.0}, True), baseline]
+    assert laid_out(ready("night/baseline", "night/2")) == [baseline, ({"x": 5.0}, False)]
+    assert elsewhere.stage.environment.budget_seconds == 7
     again = reopen(champion.stage.folder, champion.stage.isolation)
     assert again.stage.environment.budget_seconds == 4, "what was set in the campaign"
-    trial = ready("night/champion", "night/2")
-    assert params(trial) == [{"x": 3.0}, {"x": 5.0}] and edited(trial) == [True, False]
-    assert params(ready("night/baseline", '{"x": 9}')) == [{"x": 0.0}, {"x": 9.0}]
     file_trees.remove(ledger.place(1).workspace)  # as prune may do
-    found = run(again)
-    assert "A is better by " in found["words"] and found["environment"] == "noisy"
+    assert "A is better by " in run(again)["words"]
     assert "bonus = 50.0" in program(champion, "a")
     assert program(champion, "b") == DRAW, "the baseline is the campaign's, as it was frozen"
     for a in ("night", "night/champion", "night/1"):
@@ -238,27 +210,13 @@ def test_a_campaign_gives_its_champion_its_baseline_and_each_trial_with_its_prog
     assert certified_campaign("night/2", "night/baseline") is None is certified_campaign("night", "night/2")
 
 
-def test_a_trial_can_be_taken_to_another_environment(tmp_path: Path) -> None:
-    ledger = campaign(noisy(tmp_path / "noisy"))
-    settled(ledger, {})
-    settled(ledger, {"x": 3.0}, BETTER)
-    other = noisy(tmp_path / "other", toml=TOML.replace("budget_seconds = 5", "budget_seconds = 4"))
-    match = ready("night", "baseline", other)
-    assert (match.stage.environment.name, match.stage.environment.budget_seconds) == ("other", 4)
-    assert params(match)[0] == {"x": 3.0} and edited(match) == [True, False]
-    run(match)
-    assert "bonus = 50.0" in program(match, "a")
-
-
 @pytest.mark.parametrize(
     ("a", "why"),
     [
-        ("basline", "unknown side of a comparison 'basline'. Did you mean 'baseline'?"),
         ("nigth/3", "unknown side of a comparison 'nigth'. Did you mean 'night'?"),
         ("night/7", "campaign 'night' has no 7: give night/champion once a trial has a score"),
         ("night", "campaign 'night' has no champion"),
         ("{x: 1}", "parameters '{x: 1}' is not JSON"),
-        ('{"x": null}', "give a JSON object of numbers, texts and booleans"),
     ],
 )
 def test_a_side_that_is_none_is_refused_with_what_there_is(tmp_path: Path, a: str, why: str) -> None:
@@ -280,11 +238,7 @@ def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Pa
     cases = {
         ("baseline", '{"x": 1}'): (None, "give --on ENVIRONMENT"),
         ("baseline", '{"y": 1}'): (folder, "unknown parameter 'y'"),
-        ("baseline", '{"x": 1000}'): (folder, "parameter 'x' must be a number in -100.0..100.0"),
-        ("baseline", str(tmp_path / "bad.diff")): (
-            folder,
-            "bad.diff: the edit does not apply: the old lines of a hunk are not in draw.py",
-        ),
+        ("baseline", str(tmp_path / "bad.diff")): (folder, "bad.diff: the edit does not apply: the old lines"),
         ("baseline", "night"): (tmp_path / "nowhere", "has no environment.toml"),
     }
     for (a, b), (on, why) in cases.items():
@@ -296,50 +250,30 @@ def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (("baseline", "no.json", "--on", "cartpole"), "no.json: No such file or directory"),
-        (("--rl-zoo", "ppo.yml#A", "--on", "cartpole"), "give two sides"),
-        (("--train", "python train.py", "--a", "a.yml", "--b", "b.yml"), "give two sides"),
-        (("night",), "give two sides"),
-        ((), "there is no comparison yet"),
-    ],
-)
-def test_options_that_name_no_two_sides_are_refused(arguments: tuple[str, ...], why: str, home: Path) -> None:
-    done = nightshift("compare", *arguments)
-    assert done.returncode == 2 and why in done.stderr
+def test_options_that_name_no_two_sides_are_refused(home: Path) -> None:
+    for arguments, why in {
+        ("baseline", "no.json", "--on", "cartpole"): "no.json: No such file or directory",
+        ("--rl-zoo", "ppo.yml#A", "--on", "cartpole"): "give two sides",
+        ("--train", "python train.py", "--a", "a.yml", "--b", "b.yml"): "give two sides",
+        (): "there is no comparison yet",
+    }.items():
+        done = nightshift("compare", *arguments)
+        assert done.returncode == 2 and why in done.stderr
 
 
 @pytest.mark.slow
 def test_the_command_tells_each_run_and_then_who_is_better(tmp_path: Path, home: Path) -> None:
     folder = noisy(tmp_path / "noisy")
     settled(campaign(folder), {"x": 50.0})
-    done = nightshift("compare", "night", '{"x": -50}', "--runs", "4", "--set", "budget_seconds=4", "--on", str(folder))
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[:2] == ["A: night", 'B: {"x": -50}'] and lines[2].startswith("8 fresh runs in noisy, of 4 s at most")
-    assert sorted(line[:3] for line in lines[3:11]) == [f"{arm} {n}" for arm in "AB" for n in (1, 2, 3, 4)]
-    assert any(line.startswith("A is better by ") for line in lines[11:])
-    assert lines[-1] == f"see {home / '.comparisons/noisy/0001/comparison.png'}"
-
-
-@pytest.mark.slow
-def test_with_json_there_is_one_document_and_nothing_else(tmp_path: Path, home: Path) -> None:
-    folder = noisy(tmp_path / "noisy")
-    arguments = ("compare", "baseline", '{"x": 90}', "--runs", "4", "--on", str(folder), "--json", "--seed", "3")
-    done = nightshift(*arguments)
-    assert (done.returncode, done.stderr) == (3, "")
-    found = json.loads(done.stdout)
-    assert found.keys() == {
-        "a", "b", "environment", "metric", "direction", "seed", "runs", "gain", "low", "high", "p", "units", "words",
-        "level", "verdict", "directory",
-    }  # fmt: skip
+    arguments = ("compare", '{"x": -50}', "night", "--runs", "4", "--set", "budget_seconds=4", "--on", str(folder))
+    done, again = nightshift(*arguments), nightshift(*arguments, "--json")
+    assert (done.returncode, again.returncode, again.stderr) == (3, 3, "")
+    told = [line.split("  seed ")[0] for line in done.stdout.splitlines()]
+    assert {f"{arm} {n}" for arm in "AB" for n in (1, 2, 3, 4)} <= {*told}
+    assert told[-1] == f"see {home / '.comparisons/noisy/0001/comparison.png'}"
+    found = json.loads(again.stdout)
+    assert found["words"].splitlines()[0] in told and found["verdict"] == "worse"
     assert found["gain"] == pytest.approx(found["a"]["score"] - found["b"]["score"])
-    assert found["runs"][0].keys() == {
-        "arm", "number", "seed", "score", "se", "n", "seconds", "error", "directory",
-    }  # fmt: skip
-    assert found == json.loads((home / ".comparisons/noisy/0001/comparison.json").read_text())
 
 
 def test_the_same_comparison_goes_on_and_more_runs_are_added_under_what_is_left_of_the_error(tmp_path: Path) -> None:
