@@ -118,7 +118,7 @@ time.sleep(0.3)
 lr += 100 * (len(asked) - 1)
 """
     (project / "train.py").write_text(TRAIN.replace("draw = random", saves + "draw = random"))
-    code, found = compare(project, *COMMANDS, "--set", "startup_seconds=0.5", "--set", "budget_seconds=1")
+    code, found = compare(project, *COMMANDS, "--set", "startup_seconds=4", "--set", "budget_seconds=1")
     assert code == 0, found["words"]
     assert found["a"]["score"] == pytest.approx(20, abs=4), "a second signal would have told"
 
