@@ -11,7 +11,7 @@ from tasks.editing.edits import EditFailed
 from tasks.trial import Params
 
 
-def parse_params(text: str, what: str) -> Params:
+def parse_params(text: str | bytes, what: str) -> Params:
     """Parameters as JSON; `what` names them in a refusal."""
     try:
         params = json.loads(text)
@@ -22,19 +22,9 @@ def parse_params(text: str, what: str) -> Params:
     return params
 
 
-def read_text(path: Path, what: str) -> str:
-    """The text of a file; `what` names it in a refusal."""
-    try:
-        return path.read_text()
-    except OSError as wrong:
-        raise Refused(f"{what} {path}: {wrong.strerror}") from wrong
-    except UnicodeDecodeError as wrong:
-        raise Refused(f"{what} {path} is not text: {wrong}") from wrong
-
-
 def read_diff(path: Path, what: str) -> str:
     """A unified diff; `what` names it in a refusal."""
-    text = read_text(path, what)
+    text = path.read_text(errors="replace")
     if not text.strip():
         raise Refused(f"{what} {path} is empty: give a unified diff, as `diff -u a/train.py b/train.py` writes it")
     return text

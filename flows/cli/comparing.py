@@ -2,11 +2,8 @@
 
 As in a certificate (tasks/stats/certificate.py), but two-sided. Every run is judged on units of its own: two programs
 that are good at different questions would else be told apart by questions that they share. Those of a finite pool are
-for `confirm`, so that no report question is used up. Everything is in runs/.comparisons/<environment>/0001/:
-
-    match.json        what is compared, declared before the first run; more runs are added to it
-    environment/, program/, trials/a-1/ ...    each finished run has a fresh.json
-    comparison.json, comparison.png            rewritten after every run
+for `confirm`, so that no report question is used up. In runs/.comparisons/<environment>/0001/ are match.json, declared
+before the first run, a fresh.json of each finished run, and in the end comparison.json and comparison.png.
 
 The same command goes on with a comparison that was killed, and shows one that is over: whoever asks again and again
 until a difference shows would find one. `--more` adds runs, under what is left of the error.
@@ -14,223 +11,398 @@ until a difference shows would find one. `--more` adds runs, under what is left 
 
 from __future__ import annotations
 
+import json
+import math
+import random
+import re
 import secrets
-import tempfile
-from collections.abc import Sequence
-from dataclasses import replace
+import statistics
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock, Timeout
+from pydantic import TypeAdapter
 
 import environments
 from environments import Environment
+from environments.judges import BlockUnits, ComparisonBlock
 from environments.plugins import Refused
+from environments.score import Score
 from environments.space import Value
-from flows.cli import comparison_words, consent, own_script, rl_zoo, sides, single_runs
-from flows.cli.match import CRASHED, DECLARATION, Counts, Declaration, Match
-from flows.cli.own_script import OwnScript
-from flows.cli.set_option import overrides_only
-from flows.cli.single_runs import Side
+from flows.cli import single_runs
+from flows.cli.single_runs import Draw, FreshRun, Job, Question, Side, Stage
 from flows.views import terminal
+from flows.views.terminal import clean
+from tasks.numbers import number, probability
+from tasks.plots import canvas
 from tasks.recipes import output
 from tasks.recipes.preparing import laid
+from tasks.run_checks import same_play, same_weights
+from tasks.sandbox import outputs
+from tasks.sandbox.isolation import Isolation
 from tasks.stats.certificate import FEWEST
-from tasks.store.ledger import Ledger, measure
+from tasks.stats.design import FIRST_SHARE, least_p
+from tasks.stats.permutation import CONFIDENCE, Comparison, Group, compare
+from tasks.store.ledger import measure
 from tasks.system import file_trees
 from tasks.system.files import write_atomic
 from tasks.system.home import home
 
-FOLDER = ".comparisons"
+FOLDER, FILE = ".comparisons", "match.json"
+LEVEL = 0.025
+"""One-sided error of all looks; so much for either direction."""
 RUNS = (5, 5)
 """Of each arm by default; FEWEST in a deterministic environment."""
+ONE_RUN = ("ignores its seed", "learned nothing")
+"""How the reasons begin for which all runs of an arm are one and the same."""
 EXIT_CODES = {"better": 0, "worse": 3}
 """Of A; 1 where neither was shown."""
+Verdict = Literal["better", "worse", "not shown"]
+"""Of A."""
+ABOUT: dict[BlockUnits, str] = {
+    "fresh": "each run was judged on fresh units",
+    "disjoint": "each run was judged on questions of its own: this is about questions like those of the pool",
+    "same": "all runs were judged on the same units: this is about these units, and may be otherwise on others",
+}
+"""What the result is about."""
+WIDTH = 50
+"""Of the line on which runs stand, in characters."""
+Counts = tuple[int, int]
 
 
-def run(
-    a: str | None, b: str | None, script: OwnScript | None, study: str | None, on: str | None, runs: str, more: str,
-    settings: list[str], trust: bool, seed: int | None, isolation: str, allow_unsandboxed: bool, as_json: bool,
-) -> int:  # fmt: skip
-    """Run both sides and say which is better: 0: A is, 3: B is, 1: neither was shown."""
-    counts = parse_runs(runs) if runs else None
-    own = own_script.of_study(study, b) if study else [(a, a), (b, b)] if a and b else None
-    if own is None:
-        if a or b or script or on:
-            raise Refused("give both sides: --a and --b, files or JSON of parameters, or two names (see --help)")
-        match = opened(_newest(), isolation, allow_unsandboxed)
-    elif script:
-        match = of_script(script, own, counts, settings, seed, isolation, allow_unsandboxed)
-    else:
-        named = [sides.parse(arm, text) for arm, (text, _) in zip("ab", own, strict=True)]
-        if campaign := sides.certified_campaign(named, on):
-            return _certify(campaign, counts, more, trust, as_json)
-        if on:
-            consent.ask_about(on, overrides_only(settings), trust)
-        match = prepare(named, on, counts, settings, seed, isolation, allow_unsandboxed)
-    if more:
-        match = with_more(match, parse_runs(more))
-    return _show(match, as_json)
+@dataclass(frozen=True)
+class Declaration:
+    """match.json."""
+
+    environment: str
+    overrides: dict[str, Value]
+    sides: dict[str, Side]
+    """A and B, as `a` and `b`."""
+    digest: str
+    """Of all that changes a score, and of both sides."""
+    seed: int
+    """Of the training seeds and of the order, not of the judge's units."""
+    groups: tuple[tuple[Job, ...], ...] = ()
+    levels: tuple[float, ...] = ()
+    """One-sided error that may be spent by each group."""
+
+    def with_more(self, counts: Counts, environment: Environment) -> Declaration:
+        """With another group of runs, in an order in which the arms take turns at random.
+
+        Raises:
+            Refused: the best result of all could not show a difference.
+        """
+        draw, jobs, order = random.Random(f"{self.seed}/{len(self.groups)}"), self.jobs, dict[Job, float]()
+        for arm, count in zip(self.sides, counts, strict=True):
+            mine = [job for job in jobs if job.arm == arm]
+            for n in range(count):
+                block = ComparisonBlock(1 + len(order), sum(counts))  # of a finite pool, whose questions are shared out
+                units = Draw(secrets.randbelow(2**63), "confirm", block)
+                echo = mine[0].draw if len(mine) == 1 and environment.judge.block_units != "same" else None
+                mine.append(Job(arm, 1 + len(mine), draw.randrange(2**31), units, echo))
+                order[mine[-1]] = (n + draw.random()) / count
+        level = (self.levels[-1] + LEVEL) / 2 if self.levels else FIRST_SHARE["one"] * LEVEL
+        groups = (*self.groups, tuple(sorted(order, key=order.__getitem__)))
+        more = replace(self, groups=groups, levels=(*self.levels, level))
+        least = math.prod(least_p(more.counts(group)) for group in groups)
+        if min(more.counts(more.jobs)) < FEWEST if environment.deterministic else least > level:
+            enough = f"{FEWEST}v{FEWEST}" if environment.deterministic else "4v4, 5v3"
+            raise Refused(f"{counts[0]}v{counts[1]}: so few runs cannot show a difference: give {enough} or more")
+        return more
+
+    def counts(self, group: Sequence[Job]) -> Counts:
+        a = sum(job.arm == "a" for job in group)
+        return a, len(group) - a
+
+    @property
+    def jobs(self) -> list[Job]:
+        return [job for group in self.groups for job in group]
 
 
-def own(train: str, evaluate: str, minutes: float, minimize: bool) -> OwnScript | None:
-    """The user's own script, if one is named."""
-    if bool(train) != bool(evaluate):
-        raise Refused("--train and --eval belong together: give both commands")
-    if not train:
+DECLARATION = TypeAdapter(Declaration)
+
+
+@dataclass(frozen=True)
+class Match:
+    """A declared comparison that can be run."""
+
+    stage: Stage
+    declared: Declaration
+
+    def play(self, say: Callable[[str], None]) -> dict[str, Any]:
+        """Make the runs that are missing; the content of comparison.json. Refused if another process is at it."""
+        with _locked(self.stage.folder):
+            done = self.finished()
+            due = [] if self.flaw(done) else self.missing(done)
+            with closing(self.stage.make(due, done)) as runs:
+                for one in runs:
+                    done.append(one)
+                    say(f"{one.arm.upper()} {one.number}  seed {one.run.seed:<10}  {single_runs.score_text(one.score)}")
+                    if self.flaw(done):
+                        break
+            document = self.document(self.finished())
+            write_atomic(self.stage.folder / "comparison.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
+        return document
+
+    def finished(self) -> list[FreshRun]:
+        """The runs that were made."""
+        return self.stage.finished(self.declared.jobs)
+
+    def missing(self, done: Sequence[FreshRun]) -> list[Job]:
+        made = {(one.arm, one.number) for one in done}
+        return [job for job in self.declared.jobs if (job.arm, job.number) not in made]
+
+    def flaw(self, done: Sequence[FreshRun]) -> str:
+        """Why no further run can help: a side never gets a score, or its runs are all one and the same."""
+        root, problem = self.stage.folder.parent, self.stage.environment
+        runs = {(one.arm, one.number): one for one in done}
+        outs = {key: root / one.run.dir / "out" for key, one in runs.items()}
+        for arm, other in (("a", "b"), ("b", "a")):
+            reasons = [one.score.error or "" for one in done if one.arm == arm]
+            if len(reasons) >= FEWEST and all(reasons):
+                return f"no run of {arm.upper()} has a score: {reasons[0]}"
+            if (arm, 1) in runs and (arm, 2) in runs:
+                one, two = runs[arm, 1], runs[arm, 2]
+                strangers = [outs[key] for key in [(other, 1)] if key in outs]
+                play = same_play(root, problem.metric, (two.run, two.score), (one.run, one.score))
+                reasons.append(play or same_weights(outs[arm, 1], outs[arm, 2], strangers) or "")
+            same = next((reason for reason in reasons if reason.startswith(ONE_RUN)), "")
+            if same and not problem.deterministic:
+                return f"{arm.upper()} {single_runs.first_line(same)}"
+        return ""
+
+    def document(self, done: Sequence[FreshRun]) -> dict[str, Any]:
+        """What the runs show."""
+        problem, declared, flaw = self.stage.environment, self.declared, self.flaw(done)
+        a, b = ([one.score for one in done if one.arm == arm] for arm in declared.sides)
+        test, level, units = None if flaw else self._test(done), 2 * declared.levels[-1], problem.judge.block_units
+        shown, names = verdict(test, a, b, level), [side.text for side in declared.sides.values()]
+        words = f"nothing to compare: {flaw}" if flaw else sentence(test, shown, names, a, b, units)
+        sides = {
+            arm: {"named": side.text, "params": side.params, "edited": side.edit is not None, "score": _mean(scores)}
+            for (arm, side), scores in zip(declared.sides.items(), (a, b), strict=True)
+        }
+        runs = [{"arm": one.arm.upper(), "number": one.number, **self.stage.facts(one.run, one.score)} for one in done]
+        return {
+            **sides, "environment": problem.name, "metric": problem.metric, "direction": problem.direction,
+            "seed": declared.seed, "runs": runs,
+            **{key: test and getattr(test, key) for key in ("gain", "low", "high", "p")},
+            "level": level, "verdict": shown, "units": units, "words": words, "directory": str(self.stage.folder),
+        }  # fmt: skip
+
+    def _test(self, done: Sequence[FreshRun]) -> Comparison | None:
+        """The test of all groups; crashed runs are left out."""
+        utilities = {(one.arm, one.number): one.score.utility for one in done if one.score.n}
+        groups = []
+        for jobs in self.declared.groups:
+            keys = [(job.arm, job.number) for job in jobs]
+            mine, theirs = ([utilities[key] for key in keys if key[0] == arm and key in utilities] for arm in "ab")
+            groups.append((mine, theirs))
+        return difference(groups, self.declared.levels, self.stage.environment.deterministic)
+
+
+def difference(groups: Sequence[Group], levels: Sequence[float], deterministic: bool = False) -> Comparison | None:
+    """A against B with a two-sided interval and p; None where an arm has too few scores.
+
+    Args:
+        deterministic: Whether equal runs score the same, so that runs without any spread prove something.
+    """
+    first, second = ([value for group in groups for value in group[arm]] for arm in (0, 1))
+    if min(len(first), len(second)) < FEWEST:
         return None
-    if not 0 < minutes <= 60 * 24 * 7:
-        raise Refused(f"--minutes {minutes:g}: give the minutes that one training may take")
-    return OwnScript(train, evaluate, Path.cwd(), minutes, minimize)
+    one, other = compare(groups, levels), compare([(b, a) for a, b in groups], levels)
+    if deterministic and len(set(first)) == len(set(second)) == 1:
+        return Comparison(one.gain, one.gain, one.gain, float(not one.gain))
+    high = None if other.low is None else -other.low
+    return Comparison(one.gain, one.low, high, min(2 * min(one.p, other.p), 1.0))
 
 
-def _certify(campaign: str, counts: Counts | None, more: str, trust: bool, as_json: bool) -> int:
-    """A campaign's champion against its own baseline: that is its certificate, whose runs count together."""
-    from flows.cli import foreground
+def verdict(test: Comparison | None, a: Sequence[Score], b: Sequence[Score], level: float) -> Verdict:
+    """Whether A is better. Of a side with a crashed run nothing is known but its lucky runs: it is not shown to be."""
+    if test is None or test.p > level or not test.gain:
+        return "not shown"
+    ahead: Verdict = "better" if test.gain > 0 else "worse"
+    return "not shown" if any(score.value is None for score in (a if test.gain > 0 else b)) else ahead
 
-    single_runs.print_aside(f"{campaign}'s champion against its baseline: these runs count with those of `certify`")
-    each = max(parse_runs(more) if more else counts or (0,)) or None
-    return foreground.certify(campaign, [], each, "", trust, None, as_json)
 
-
-def _show(match: Match, as_json: bool) -> int:
-    if not as_json:
-        for name, arm in zip(match.declared.names, match.declared.arms, strict=True):
-            edited = " (edited program)" * (arm.proposal.edit is not None)
-            print(f"{arm.name.upper()}: {terminal.clean(name)}{edited}")
-        problem = match.stage.environment
-        slots, each = len(match.stage.slots.parts), f"of {problem.budget_seconds:g} s at most"
-        if not match.is_over:
-            print(f"{len(match.missing)} fresh runs in {problem.name}, {each}, {slots} at a time", flush=True)
-    document = match.play(lambda line: None if as_json else print(line, flush=True))
-    picture = comparison_words.draw(document, match.stage.folder / "comparison.png")
-    if as_json:
-        terminal.print_json(document)
+def sentence(
+    test: Comparison | None, verdict: Verdict, names: Sequence[str], a: Sequence[Score], b: Sequence[Score],
+    units: BlockUnits,
+) -> str:  # fmt: skip
+    """Which side is better and by at least how much, what that is about, and which runs crashed."""
+    crashes = [
+        f"{len(errors)} of {len(scores)} runs of {arm} crashed ({single_runs.first_line(errors[0])})"
+        for arm, scores in (("A", a), ("B", b))
+        if (errors := [score.error for score in scores if score.value is None])
+    ]
+    if test is None:
+        return "\n".join(["nothing to compare: each side needs two runs with a score", *crashes])
+    is_a, gain = test.gain >= 0, number(abs(test.gain))
+    ahead, (winner, loser) = ("A", names) if is_a else ("B", names[::-1])
+    counts = " v ".join(str(sum(score.value is not None for score in arm)) for arm in (a, b))
+    facts, least = f"{counts} fresh runs, {probability(test.p)} two-sided", ""
+    if test.low is not None and test.high is not None:
+        low, high = map(number, (test.low, test.high) if is_a else (-test.high, -test.low))
+        facts, least = f"{100 * CONFIDENCE:.0f} % interval {low}..{high}, {facts}", f", at least {low}"
+    if verdict == "not shown":
+        lead = f"{ahead} is ahead by {gain}" if test.gain else "both have the same mean"
+        first = f"no difference shown: {lead} ({facts})"
     else:
-        print("\n".join([*comparison_words.strip(document), *map(terminal.clean, document["words"].splitlines())]))
-        if document["gain"] is not None and document["verdict"] == "not shown":
-            print("more runs of both may show one: nightshift compare --more 4")
-        elif CRASHED in document["words"] and match.stage.isolation.level != "none":
-            print("what the sandbox withholds: --isolation none runs it as you, without one; more time: --minutes")
-        print(f"see {picture or document['directory']}")
-    return EXIT_CODES.get(document["verdict"], 1)
+        first = f"{ahead} is better by {gain}{least} ({facts}): {clean(winner)} beats {clean(loser)}"
+    biased = [f"{line}: it is compared without them, which favours it" for line in crashes]
+    return "\n".join([first, ABOUT[units], *biased])
 
 
-def parse_runs(text: str) -> Counts:
-    """`5v3`, or `5` for five of each."""
-    first, v, second = text.partition("v")
-    try:
-        counts = int(first), int(second if v else first)
-    except ValueError:
-        counts = 0, 0
-    if not all(0 < count <= 100 for count in counts):
-        raise Refused(f"{text!r} is no number of runs: give 5 for five of each side, or 5v3")
-    return counts
+def strip(document: Mapping[str, Any]) -> list[str]:
+    """The runs of both arms on one scale, a line each: `o` is a run, or several at one place, `|` the mean."""
+    arms = _values(document)
+    every = [value for values in arms.values() for value in values]
+    if not every:
+        return []
+    low, span = min(every), max(every) - min(every)
+    lines = []
+    for arm, values in arms.items():
+        mean, line = document[arm]["score"], [" "] * WIDTH
+        for mark, value in [("|", mean), *(("o", value) for value in values)] if values else []:
+            line[round((value - low) / span * (WIDTH - 1)) if span else WIDTH // 2] = mark
+        lines.append(f"{arm.upper()} [{''.join(line)}]  {f'mean {number(mean)}' if values else 'no score'}")
+    return lines
 
 
-def of_rl_zoo(
-    place: str, minutes: float, runs: str, settings: list[str], seed: int | None, isolation: str, as_json: bool
-) -> int:
-    """RL Zoo's tuned hyperparameters against Stable-Baselines3's defaults; as `run`."""
-    with tempfile.TemporaryDirectory() as draft:
-        script, named = rl_zoo.sides(place, Path(draft), minutes)
-        match = of_script(script, named, parse_runs(runs) if runs else None, settings, seed, isolation, False)
-    return _show(match, as_json)
+def draw(document: Mapping[str, Any], path: Path) -> Path | None:
+    """A picture of the runs and their means; None while there is no score."""
+    arms = _values(document)
+    if not any(arms.values()):
+        return None
+    with canvas.styled():
+        figure = canvas.blank(7.0, 2.6)
+        axes = figure.subplots()
+        for row, (arm, values) in enumerate(arms.items()):
+            axes.plot(values, [-row] * len(values), "o", color=canvas.GREY, alpha=0.7)
+            if values:
+                axes.plot([document[arm]["score"]], [-row], "|", color=canvas.GREEN, markersize=26, markeredgewidth=3)
+        axes.set_yticks([0, -1], [canvas.plain(f"{arm.upper()}: {document[arm]['named']}", 40) for arm in arms])
+        axes.set_ylim(-1.6, 0.6)
+        axes.set_xlabel(canvas.plain(f"{document['metric']} of each fresh run; green: the mean"))
+        title = textwrap.fill(canvas.plain(document["words"].partition("\n")[0], 300), 110)
+        axes.set_title(title, fontsize=8, loc="left")
+        content = canvas.png(figure)
+    write_atomic(path, content)
+    return path
 
 
-def of_script(
-    script: OwnScript, named: Sequence[tuple[str, str]], runs: Counts | None, settings: list[str], seed: int | None,
-    isolation: str, allow_unsandboxed: bool,
-) -> Match:  # fmt: skip
-    """The comparison of two configurations of a user's own script; each is named, and a file or JSON."""
-    with tempfile.TemporaryDirectory() as draft:
-        folder = Path(draft) / script.folder.name
-        both = script.write(folder, named)
-        overrides = overrides_only(settings)
-        environment = own_script.load(folder, overrides)
-        return declared(environment, None, both, runs, overrides, seed, isolation, allow_unsandboxed)
+def _values(document: Mapping[str, Any]) -> dict[str, list[float]]:
+    runs = [run for run in document["runs"] if run["score"] is not None]
+    return {arm: [run["score"] for run in runs if run["arm"] == arm.upper()] for arm in ("a", "b")}
 
 
-def prepare(
-    named: Sequence[tuple[Side, Ledger | None]], on: str | None, runs: Counts | None, settings: list[str],
-    seed: int | None, isolation: str, allow_unsandboxed: bool,
-) -> Match:  # fmt: skip
-    """The comparison of two sides in an environment. Refused if a side cannot be run in it; nothing is left then."""
-    ledgers = [ledger for _, ledger in named if ledger]
-    environment, baseline = sides.common_environment(ledgers, on, settings)
-    overrides = overrides_only(settings) if on else ledgers[0].campaign.overrides
-    both = [side for side, _ in named]
-    return declared(environment, baseline, both, runs, overrides, seed, isolation, allow_unsandboxed)
+def declare(question: Question, counts: Counts | None, seed: int | None, isolation: Isolation) -> Match:
+    """The comparison of two sides: the one that was declared, if there is one of the same under the same conditions.
 
-
-def declared(
-    environment: Environment, baseline: Path | None, both: Sequence[Side], runs: Counts | None,
-    overrides: dict[str, Value], seed: int | None, isolation: str, allow_unsandboxed: bool,
-) -> Match:  # fmt: skip
-    """The comparison, as it was declared if there is one of the same sides under the same conditions."""
-    parent = home() / FOLDER / environment.name
-    with single_runs.set_up(environment, baseline, both, parent, isolation, allow_unsandboxed) as (stage, arms):
-        facts = [(arm.proposal.params, arm.proposal.edit, arm.program != stage.folder / "program") for arm in arms]
-        digest = measure(stage.folder, stage.environment, {"sides": facts, "overrides": overrides})
-        default = (FEWEST, FEWEST) if environment.deterministic else RUNS
-        new = Declaration(
-            environment.name, overrides, (both[0].text, both[1].text), (arms[0], arms[1]), digest,
-            secrets.randbelow(2**31) if seed is None else seed, secrets.randbelow(2**63), (), (),
-        ).with_more(runs or default, environment.deterministic)  # fmt: skip
-        _check_pool(stage.environment, new)
-        if earlier := _same(parent, digest, seed):
-            match = opened(earlier, isolation, allow_unsandboxed)
-            if not match.is_broken and (seed is None or not match.is_over):  # a stated seed asks for runs of its own
-                file_trees.remove(stage.folder)
-                return match
-        _write(stage.folder, new)
+    Raises:
+        Refused: a side cannot be run there, or so few or so many runs are of no use; nothing is left then.
+    """
+    with single_runs.set_up(question, FOLDER, isolation) as stage:
+        folder, problem = stage.folder, stage.environment
+        sides = [
+            (side.params, side.edit, side.program and outputs.digest(side.program)) for side in stage.sides.values()
+        ]
+        digest = measure(folder, problem, {"sides": sides, "overrides": question.overrides})
+        for file in sorted(folder.parent.glob(f"*/{FILE}"), reverse=True):
+            known = DECLARATION.validate_json(file.read_bytes())
+            if known.digest == digest and seed in (None, known.seed):
+                earlier = reopen(file.parent, isolation)
+                if not earlier.flaw(earlier.finished()):
+                    file_trees.remove(folder)
+                    return earlier
+        train = secrets.randbelow(2**31) if seed is None else seed
+        by_default = (FEWEST, FEWEST) if problem.deterministic else RUNS
+        new = Declaration(problem.name, question.overrides, {**stage.sides}, digest, train)
+        new = new.with_more(counts or by_default, problem)
+        made, runs = problem.prepared and output.read(problem.prepared), len(new.jobs)
+        has = made.questions.get("confirm", runs) if made else runs
+        if problem.judge.block_units == "disjoint" and has < runs:
+            raise Refused(f"the pool for confirm has {has} questions, and each of {runs} runs needs one: --runs less")
+        _write(folder, new)
     return Match(stage, new)
 
 
-def opened(folder: Path, isolation: str, allow_unsandboxed: bool) -> Match:
+def reopen(folder: Path, isolation: Isolation) -> Match:
     """A comparison that was declared."""
-    known = DECLARATION.validate_json((folder / "match.json").read_bytes())
+    known = DECLARATION.validate_json((folder / FILE).read_bytes())
     environment = laid(environments.load(folder / "environment", known.overrides, known.environment), home())
-    edited = any(arm.proposal.edit for arm in known.arms)
-    return Match(single_runs.stage_in(folder, environment, isolation, allow_unsandboxed, edited), known)
+    return Match(single_runs.stage_in(folder, environment, known.sides, isolation), known)
+
+
+def newest() -> Path:
+    """The folder of the last comparison. Refused if there is none."""
+    files = sorted((home() / FOLDER).glob(f"*/*/{FILE}"), key=lambda path: path.stat().st_mtime)
+    if not files:
+        raise Refused("there is no comparison yet: give two sides (see nightshift compare --help)")
+    return files[-1].parent
 
 
 def with_more(match: Match, counts: Counts) -> Match:
     """With another group of runs, once the ones before are made. Refused where these share out a finite pool."""
-    problem = match.stage.environment
+    problem, done = match.stage.environment, match.finished()
     if problem.judge.block_units == "disjoint":
         raise Refused("--more: the runs have shared out all questions of the pool: make more of them, or compare anew")
-    if match.is_broken:
+    if match.flaw(done):
         return match
-    if not match.is_over:
-        single_runs.print_aside(f"--more waits until the {len(match.missing)} runs that are missing are made")
+    if missing := match.missing(done):
+        single_runs.print_aside(f"--more waits until the {len(missing)} runs that are missing are made")
         return match
-    more = match.declared.with_more(counts, problem.deterministic)
+    more = match.declared.with_more(counts, problem)
     _write(match.stage.folder, more)
     return replace(match, declared=more)
 
 
+def parse_runs(text: str) -> Counts:
+    """`5v3`, or `5` for five of each."""
+    counts = re.fullmatch(r"([1-9]\d?)(?:v([1-9]\d?))?", text)
+    if not counts:
+        raise Refused(f"{text!r} is no number of runs: give 5 for five of each side, or 5v3")
+    return int(counts[1]), int(counts[2] or counts[1])
+
+
+def show(match: Match, as_json: bool) -> int:
+    """Make the runs that are missing, and say what all of them show: 0: A is better, 3: B is, 1: neither was shown."""
+    stage, (a, b) = match.stage, match.declared.sides.values()
+    if not as_json:
+        print(f"A: {clean(a.text)}\nB: {clean(b.text)}")
+        if missing := match.missing(match.finished()):
+            each = f"of {stage.environment.budget_seconds:g} s at most, {len(stage.slots.parts)} at a time"
+            print(f"{len(missing)} fresh runs in {stage.environment.name}, {each}", flush=True)
+    document = match.play(lambda line: None if as_json else print(line, flush=True))
+    picture = draw(document, stage.folder / "comparison.png")
+    words = document["words"]
+    if as_json:
+        terminal.print_json(document)
+    else:
+        print("\n".join([*strip(document), *map(clean, words.splitlines())]))
+        if document["gain"] is not None and document["verdict"] == "not shown":
+            print("more runs of both may show one: nightshift compare --more 4")
+        print(f"see {picture or document['directory']}")
+    return EXIT_CODES.get(document["verdict"], 1)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    try:
+        with FileLock(folder / "lock").acquire(0):
+            yield
+    except Timeout:
+        raise Refused(f"another process is running this comparison, {folder}") from None
+
+
 def _write(folder: Path, declaration: Declaration) -> None:
-    write_atomic(folder / "match.json", DECLARATION.dump_json(declaration, indent=2).decode() + "\n")
+    write_atomic(folder / FILE, DECLARATION.dump_json(declaration, indent=2).decode() + "\n")
 
 
-def _newest() -> Path:
-    found = sorted((home() / FOLDER).glob("*/*/match.json"), key=lambda path: path.stat().st_mtime)
-    if not found:
-        raise Refused("there is no comparison yet: give two sides (see nightshift compare --help)")
-    return found[-1].parent
-
-
-def _same(parent: Path, digest: str, seed: int | None) -> Path | None:
-    """The newest comparison of the same sides under the same conditions, with this seed if one is stated."""
-    for file in sorted(parent.glob("*/match.json"), reverse=True):
-        known = DECLARATION.validate_json(file.read_bytes())
-        if known.digest == digest and seed in (None, known.seed):
-            return file.parent
-    return None
-
-
-def _check_pool(environment: Environment, declaration: Declaration) -> None:
-    """Refuse more runs than a finite pool has questions: each takes some of its own."""
-    if environment.judge.block_units != "disjoint" or environment.prepared is None:
-        return
-    made, runs = output.read(environment.prepared), sum(declaration.groups[-1])
-    if made and (has := made.questions.get("confirm")) is not None and has < runs:
-        raise Refused(f"the pool for confirm has {has} questions, and each of {runs} runs needs one: give fewer --runs")
+def _mean(scores: Sequence[Score]) -> float | None:
+    values = [score.value for score in scores if score.value is not None]
+    return statistics.fmean(values) if values else None

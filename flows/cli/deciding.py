@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from environments.plugins import Refused
 from flows.cli.arguments import parse_params, placed, read_diff
 from flows.cli.options import Budget, Isolation, Json, On, Runs, Seed, Server, Settings, Trust, Unsandboxed  # fmt: skip
 from flows.cli.seeing import newest
+from flows.cli.set_option import overrides_only
 from flows.server import server_process
 from flows.views.terminal import print_json
 from tasks.editing.edits import patched
@@ -18,6 +21,13 @@ from tasks.store import approval, inbox
 from tasks.store.ledger import Ledger
 from tasks.system.home import home
 from tasks.trial import best
+
+FORMS = ("", "a b", "a b on", "a b train eval", "optuna train eval", "b optuna train eval", "rl-zoo")
+"""The options of `compare` that name sides, as they go together."""
+UNCLEAR = (
+    "give two sides: A and B (with --on ENVIRONMENT if neither is of a campaign), or --train and --eval with --a and "
+    "--b or --optuna, or --rl-zoo alone; or none for the last comparison (see nightshift compare --help)"
+)
 
 
 def certify(
@@ -44,16 +54,13 @@ def certify(
 def compare(
     a: str | None = None,
     b: str | None = None,
-    /,
     *,
     on: str | None = None,
     train: str = "",
     eval_: Annotated[str, Parameter("--eval")] = "",
-    side_a: Annotated[str | None, Parameter("--a")] = None,
-    side_b: Annotated[str | None, Parameter("--b")] = None,
     optuna: str | None = None,
     rl_zoo: str | None = None,
-    minutes: float = 60.0,
+    minutes: Annotated[float, Parameter(validator=Number(gt=0, lte=60 * 24 * 7))] = 60.0,
     minimize: bool = False,
     runs: str = "",
     more: str = "",
@@ -67,7 +74,7 @@ def compare(
     """Is A better than B? Fresh runs of both. Exits with 0: A is, 3: B is, 1: neither was shown.
 
     A side is baseline, JSON, a .json or .diff file, CAMPAIGN, CAMPAIGN/baseline or CAMPAIGN/7.
-    With --train no environment is needed, and the sides are --a and --b. Without any side: the last comparison.
+    With --train no environment is needed. Without any side: the last comparison.
 
     Example: nightshift compare night '{"learning_rate": 0.001}' --runs 10
 
@@ -75,34 +82,48 @@ def compare(
     --eval "python eval.py {out}" --a tuned.yml --b default.yml --runs 5v3
 
     Args:
+        a: The one side; with --train a configuration file, or JSON.
+        b: The other.
         on: The environment. Default: that of the named campaign.
         train: Command that trains your own script. {config}: the configuration, or {lr}: a value of it; {seed}; {out}.
         eval_: Command that prints the score of what lies in {out}, as its last number.
-        side_a: With --train: a configuration file, or JSON.
-        side_b: The same of the other side.
         optuna: With --train: study.db, whose best trial is A. B is --b, or its median trial; `default`: no parameter.
         rl_zoo: ppo.yml#CartPole-v1 or logs/ppo/CartPole-v1_1: tuned hyperparameters against SB3's defaults.
-        minutes: With --train: of one training at most.
+        minutes: With --train or --rl-zoo: of one training at most.
         minimize: With --train: a lower score is better.
         runs: Fresh runs of each side, 5 or 5v3. Default: 5, or 2 in a deterministic environment.
         more: So many runs more, of the named or the last comparison.
     """
     server_process.settle_in(home())
-    from flows.cli import comparing  # imports Prefect
+    from flows.cli import comparing, own_script, sides, single_runs  # these import Prefect
 
-    if rl_zoo:
-        if a or b or train or side_a or side_b or optuna or on or more:
-            raise Refused("--rl-zoo names both sides and how they are trained: leave the others out")
-        return comparing.of_rl_zoo(rl_zoo, minutes, runs, set_ or [], seed, isolation, json)
-    script = comparing.own(train, eval_, minutes, minimize)
-    if optuna and (not script or side_a):
-        raise Refused("--optuna gives A to --train and --eval: give both commands, and no --a")
-    if (a or b) and (script or side_a or side_b):
-        raise Refused("--a and --b are the sides of --train: give these, or two names")
-    return comparing.run(
-        a or side_a, b or side_b, script, optuna, on, runs, more, set_ or [], trust, seed, isolation,
-        allow_unsandboxed, json,
-    )  # fmt: skip
+    given = {"a": a, "b": b, "on": on, "train": train, "eval": eval_, "optuna": optuna, "rl-zoo": rl_zoo}
+    if {name for name, value in given.items() if value} not in [{*form.split()} for form in FORMS]:
+        raise Refused(UNCLEAR)
+    fresh, further = (comparing.parse_runs(text) if text else None for text in (runs, more))
+    if a and b and not train and not on and (campaign := sides.certified_campaign(a, b)):
+        from flows.cli import foreground
+
+        single_runs.print_aside(f"{campaign}'s champion against its baseline: these runs count with those of `certify`")
+        return foreground.certify(campaign, [], max(further or fresh or (0,)) or None, "", trust, None, json)
+    overrides, sandbox = overrides_only(set_ or []), single_runs.isolated(isolation, allow_unsandboxed)
+    with TemporaryDirectory() as folder:
+        draft, question = Path(folder), None
+        if rl_zoo:
+            question = own_script.of_rl_zoo(rl_zoo, minutes, draft, overrides)
+        elif train:
+            named = own_script.of_study(optuna, b) if optuna else ((str(a), str(a)), (str(b), str(b)))
+            script = own_script.OwnScript(train, eval_, Path.cwd(), minutes, minimize)
+            question = script.question(*named, draft, overrides)
+        elif a and b:
+            question = sides.between(a, b, on, overrides, trust)
+        if question:
+            match = comparing.declare(question, fresh, seed, sandbox)
+        else:
+            match = comparing.reopen(comparing.newest(), sandbox)
+    if further:
+        match = comparing.with_more(match, further)
+    return comparing.show(match, json)
 
 
 def propose(
@@ -126,18 +147,26 @@ def propose(
         rationale: Reason for the proposal.
     """
     ledger = Ledger.open(campaign)
-    champion, values = best(ledger.history()), parse_params(params, "--params")
+    history, values = ledger.history(), parse_params(params, "--params")
+    champion, trials = best(history), {trial.number: trial for trial in history}
     if not values and diff is None:
         raise Refused("a proposal needs --params, --diff or both: say what is to be different")
     if base is not None and diff is None:
         raise Refused(f"--base {base}: it names the trial that --diff applies to: give --diff too, or leave it out")
+    if base and base not in trials:
+        raise Refused(f"--base {base}: campaign {campaign!r} has no such trial")
     start = champion.proposal.params if champion else ledger.environment.defaults
     tunable = {name: value for name, value in start.items() if name in ledger.environment.space}
     complete, files = ledger.environment.complete({**tunable, **values}), None
     if diff:
+        from tasks.proposing.validation import originals  # imports Prefect
+
         # Stored with it, since the champion may be another one when the proposal is tried.
         base = base if base is not None else champion.number if champion else 0
-        files = _edited_files(ledger, diff, base)
+        program, edit = originals(ledger.environment, ledger.program), trials[base].proposal.edit if base else None
+        program = patched(program, edit) if edit else program
+        what = f"--diff {diff}, applied to trial {base}'s program"
+        files = patched(program, placed(read_diff(diff, "--diff"), what, program, ledger.environment.editable))
     name = inbox.add(ledger.path, inbox.InboxProposal(values, files, rationale, base))
     ledger.event("idea", inbox=name, rationale=rationale)
     if json:
@@ -145,20 +174,6 @@ def propose(
     else:
         print(f"{campaign}: proposal {name} is in the inbox; it is tried next")
     return 0
-
-
-def _edited_files(ledger: Ledger, diff: Path, base: int) -> dict[str, str]:
-    """The editable files of a trial after the diff. Refused if there is no such trial, or the diff does not apply."""
-    from tasks.proposing.validation import originals  # imports Prefect
-
-    start = {trial.number: trial for trial in ledger.history()}.get(base)
-    if start is None and base:
-        raise Refused(f"--base {base}: campaign {ledger.campaign.name!r} has no such trial")
-    program = originals(ledger.environment, ledger.program)
-    if start and start.proposal.edit:
-        program = patched(program, start.proposal.edit)
-    what = f"--diff {diff}, applied to trial {base}'s program"
-    return patched(program, placed(read_diff(diff, "--diff"), what, program, ledger.environment.editable))
 
 
 def approve(campaign: str, trial: int | None = None, /, *, comment: str = "", json: Json = False) -> int:

