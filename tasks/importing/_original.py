@@ -14,8 +14,6 @@ from tasks.importing import Term
 REPOSITORY = "repository"
 """Folder of the original's files in the new environment."""
 LARGEST_BYTES, LARGEST_TOTAL = 32 * 2**20, 128 * 2**20
-UNUSED = frozenset({".gif", ".svg", ".pdf", ".ipynb", ".lock", ".log"})
-"""Suffixes of files that no program reads."""
 PASSED_OVER = frozenset({*NOT_FROZEN, "wandb", "node_modules", "venv"})
 MOST_LISTED, UP = 10, 4
 """Names of a list that is shown, and folders above a configuration in which the files that it names are looked for."""
@@ -110,7 +108,7 @@ def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
             continue
         if not path.resolve().is_relative_to(root) or (path.is_file() and path.stat().st_size > LARGEST_BYTES):
             left.append(str(name))
-        elif path.is_file() and path.suffix not in UNUSED:
+        elif path.is_file():
             files[f"{REPOSITORY}/{name.as_posix()}"] = path
             total += path.stat().st_size
     if total > LARGEST_TOTAL:

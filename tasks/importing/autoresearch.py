@@ -69,6 +69,7 @@ class Autoresearch(Importer):
             metric=script.metric,
             how=script.how(),
             keys=script.keys(),
+            control=script.control(),
             originals=script.files,
             seeds=script.seeds,
             left=script.left(),
@@ -126,7 +127,7 @@ class Script:
                 f"{self.folder / SCRIPT} never calls {POLICY}, so nothing says which agent to judge: call "
                 f"{POLICY}(agent, device) at its end"
             )
-        self.files |= {f"{REPOSITORY}/{EVALUATE}": harness + KEEP_AGENT, "act.py": _runner.PROGRAMS / "act.py"}
+        self.files |= {f"{REPOSITORY}/{EVALUATE}": harness + KEEP_AGENT}
 
     def _score(self) -> tuple[str, str]:
         """The metric that the instructions have looked up in the log, and its direction by the words near its name."""
@@ -153,26 +154,25 @@ class Script:
             "defaults": {name: self.constants[name] for name in self.space},
             "home": str(Path.home()), "links": self.data,
             "variables": {"HF_HUB_CACHE": self.hub[0], "HF_HUB_OFFLINE": "1"} if self.hub else {},
-            "printed": True, **({"metric": ""} if self.is_played else {}),
+            "printed": True,
         }  # fmt: skip
 
     def keys(self) -> dict[str, Any]:
         """The keys of environment.toml."""
-        episodes = self.frozen.get(EPISODES)
-        played = {
-            "program": ["train.py", "run.json", "standin", REPOSITORY, "act.py"], "command": None, "device": "cpu",
-            "required_calls": [POLICY], "requires": {"cloudpickle": "pip install cloudpickle"}, "judge": "control",
-            "control": {
-                "id": self.frozen.get(ID), "episodes": episodes if type(episodes) is int else 100,
-                "other_episodes": 0, "deterministic": True,
-            },
-        }  # fmt: skip
+        played = {"required_calls": [POLICY], "requires": {"cloudpickle": "pip install cloudpickle"}}
         return {
             "direction": self.direction, "startup_seconds": 120.0,
             "budget_seconds": float(self.frozen[self.clock[0]]) if self.clock else BUDGET_SECONDS,
             "grace_seconds": GRACE_SECONDS, "readable": [*self.data, *self.hub], "space": self.space,
             **(played if self.is_played else {}),
         }  # fmt: skip
+
+    def control(self) -> dict[str, Any] | None:
+        """The keys of the judge that plays the agent, where one is evaluated."""
+        episodes = self.frozen.get(EPISODES)
+        if not self.is_played:
+            return None
+        return {"id": self.frozen.get(ID), "episodes": episodes if type(episodes) is int else 100, "other_episodes": 0}
 
     def left(self) -> Iterator[Term]:
         yield from self.not_copied

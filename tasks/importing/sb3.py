@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _runner, _sb3, _source
+from tasks.importing import Imported, Importer, Term, _original, _sb3, _source
 from tasks.importing._original import REPOSITORY
-from tasks.importing._parameters import guesses, is_plain
+from tasks.importing._parameters import is_plain
 from tasks.importing._sb3 import DEFAULTS
 from tasks.importing._source import Literal
 
@@ -68,11 +68,11 @@ class Sb3(Importer):
             f"the Stable-Baselines3 script {path}",
             [name, *filter(None, [script.yaml])],
             files,
+            program=path,
             call={"program": name, "class": script.algorithm, "keywords": [*script.space]},
             space=script.space,
             steps=script.steps,
             problem=problem,
-            python=_runner.python_of(path),
             left=script.left(),
         )
 
@@ -122,12 +122,7 @@ class Script:
 
     @cached_property
     def space(self) -> dict[str, dict[str, Any]]:
-        """Ranges around what the constructor gets, or takes by default."""
-        values = {**DEFAULTS[self.algorithm], **self.stated}
-        return guesses({
-            name: value for name, value in values.items()
-            if name in _sb3.SEARCHED and isinstance(value, int | float) and value not in (0, 1)
-        })  # fmt: skip
+        return _sb3.space(self.algorithm, self.stated)
 
     @cached_property
     def steps(self) -> int:
@@ -194,7 +189,6 @@ class Script:
         return {**limit, **({"kwargs": values} if values else {})}
 
     def left(self) -> Iterator[Term]:
-        text = _original.read_text(self.path)
         imports = [node for node in ast.walk(self.tree) if isinstance(node, ast.ImportFrom)]
         wrappers = {each.name for node in imports if "wrapper" in str(node.module) for each in node.names}
         calls = [ast.unparse(call.func).rpartition(".") for call in _source.calls(self.tree)]
@@ -208,5 +202,3 @@ class Script:
             yield Term(", ".join(rest), "as the script gives them: computed, or no range can be guessed")
         if not self.steps:
             yield Term("total timesteps", "not one number: the script's own, and budget_seconds")
-        if "human" in text or "while True" in text:
-            yield Term("what shows the agent", "no screen here; a loop without end runs until the budget: take it out")

@@ -23,10 +23,6 @@ BUDGET_SECONDS = 600
 LOG = "log_uniform_values"
 DISTRIBUTIONS = ("uniform", "int_uniform", LOG)
 """Those that are carried, each also with q_ before it."""
-REASONS = {
-    "early_terminate": "its brackets; trials that fall behind are stopped early anyway: --cancel",
-    "metric.target": "no stopping at a score: the search ends by --trials, --hours or --until",
-}
 SEEDS = (
     "a program with fixed seeds gives one value under every seed of a trial: let it use AR_SEED of its environment, or "
     "state deterministic = true in environment.toml"
@@ -77,7 +73,7 @@ class WandbSweep(Importer):
             keys={"direction": goal, "budget_seconds": BUDGET_SECONDS, **sections(space)},
             originals=copied,
             seeds=seeds,
-            stand_ins=("wandb", *_runner.TENSORBOARD),
+            stand_ins=("wandb", _runner.TENSORBOARD),
             left=(*_of_parameters(space, defaults), *not_copied, *_left(sweep, text)),
             warnings=(_runner.warning(f"{REPOSITORY}/{name}", theirs), *([] if seeds else [SEEDS])),
             options=(
@@ -121,10 +117,10 @@ def _of_parameters(space: Mapping[str, ConvertedParameter], defaults: Mapping[st
 
 
 def _left(sweep: Table, text: str) -> Iterator[Term]:
-    for key in dict.fromkeys(key if key in REASONS else key.partition(".")[0] for key in sweep.unread()):
-        yield Term(key, REASONS.get(key, "of W&B's site"))
-    for word in (word for word in ("WandbLogger", "WandbCallback", "wandb.plot") if word in text):
-        yield Term(word, "numbers that reach W&B this way are not seen: log the metric by wandb.log")
+    for key in dict.fromkeys(key.partition(".")[0] for key in sweep.unread()):
+        yield Term(key, "of W&B's agent or site; how a search ends and stops trials early are options: docs/options.md")
+    for word in (word for word in ("WandbLogger", "WandbCallback", "define_metric") if word in text):
+        yield Term(word, "not followed: the last value that wandb.log or wandb.summary gets is the score")
     yield Term("no time limit in a sweep", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")
 
 
