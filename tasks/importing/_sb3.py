@@ -86,7 +86,10 @@ def environment(
             "requires": None if python else {"stable_baselines3": "pip install stable-baselines3"},
         },
         originals=files,
-        control={**problem, "episodes": EPISODES, "start_seconds": 180.0, **_packages(str(problem["id"]), python)},
+        control={
+            **problem, "episodes": EPISODES, "other_episodes": 0, "start_seconds": 180.0,
+            **_packages(str(problem["id"]), python),
+        },
         stand_ins=["sb3_call"],
         left=(
             *left,

@@ -89,13 +89,12 @@ class Script:
     def __init__(self, folder: Path) -> None:
         self.folder, self.is_played = folder, _is_played(folder)
         self.harness = EVALUATE if self.is_played else PREPARE
-        trees = [_source.parsed(folder / name) for name in (SCRIPT, self.harness)]
         texts = [_original.read_text(folder / name) for name in (SCRIPT, self.harness)]
-        imports = [_source.imports(tree) for tree in trees]
-        if (module := self.harness.removesuffix(".py")) not in imports[0]:
+        trees = [_source.parsed(folder / name) for name in (SCRIPT, self.harness)]
+        if self.harness.removesuffix(".py") not in _source.imports(trees[0]):
             raise Refused(
-                f"{folder}: {SCRIPT} imports no {module}, so it may not be what is edited and run: write an "
-                "environment.toml for it (docs/environments.md)"
+                f"{folder}: {SCRIPT} imports no {self.harness.removesuffix('.py')}, so it may not be what is edited "
+                "and run: write an environment.toml for it (docs/environments.md)"
             )
         path = folder / INSTRUCTIONS
         self.instructions = _original.read_text(path) if path.is_file() else ""
@@ -106,13 +105,12 @@ class Script:
         if self.is_played:
             self._keep_agent(*texts)
         self.metric, self.direction = self._score()
-        named = [match for text in texts for match in HOME.finditer(text)]
-        data = {Path.home().joinpath(match[1] or "", *re.findall(r"[\w.-]+", match[2])) for match in named}
-        data.discard(Path.home())
+        data = {Path.home().joinpath(match[1] or "", *re.findall(r"[\w.-]+", match[2]))
+                for text in texts for match in HOME.finditer(text)} - {Path.home()}  # fmt: skip
         self.data = sorted(str(place) for place in data if not data & {*place.parents})
         """Folders of the home directory that the programs read: a trial has a home of its own."""
         hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface", "hub")
-        self.hub = [str(hub)] if HUGGING_FACE & (imports[0] | imports[1]) else []
+        self.hub = [str(hub)] if any(HUGGING_FACE & _source.imports(tree) for tree in trees) else []
         """The cache of the Hugging Face hub, if they use it. The token lies beside it and stays out of reach."""
         clocks = [name for name, value in self.frozen.items() if "TIME_BUDGET" in name and type(value) in (int, float)]
         self.clock = clocks[:1]

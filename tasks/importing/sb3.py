@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,7 @@ class Sb3(Importer):
 
     def convert(self, place: str) -> Imported:
         script = Script(Path(place))
-        path, name, problem = script.path, script.path.name, script.problem
+        path, name, problem, space = script.path, script.path.name, script.problem, script.space
         modules = {file: where for file, where in _source.local_modules(path).items() if file != name}
         files: dict[str, str | Path] = {
             f"{REPOSITORY}/{file}": where for file, where in {name: path, **modules, **script.files}.items()
@@ -69,8 +68,8 @@ class Sb3(Importer):
             [name, *filter(None, [script.yaml])],
             files,
             program=path,
-            call={"program": name, "class": script.algorithm, "keywords": [*script.space]},
-            space=script.space,
+            call={"program": name, "class": script.algorithm, "keywords": [*space]},
+            space=space,
             steps=script.steps,
             problem=problem,
             left=script.left(),
@@ -91,6 +90,9 @@ class Script:
         self.settings = {name: value for name, value in every.items() if is_plain(value)}
         self.call = next(_source.calls(self.tree, *DEFAULTS))
         self.algorithm = ast.unparse(self.call.func).rpartition(".")[2]
+        self.stated = self._stated()
+        """The arguments of the constructor by name, those of `**table` among them; None where one is computed."""
+        self.space = _sb3.space(self.algorithm, self.stated)
         self.entry = ""
         """The class of the environment, with its module, where it has no registered id."""
         self.problem = self._problem()
@@ -108,9 +110,7 @@ class Script:
             node = node.value
         return self.settings.get(".".join(keys)) if keys else _source.literal(node)
 
-    @cached_property
-    def stated(self) -> dict[str, Literal | None]:
-        """The arguments of the constructor by name, those of `**table` among them; None where one is computed."""
+    def _stated(self) -> dict[str, Literal | None]:
         named = {word.arg: self.value(word.value) for word in self.call.keywords if word.arg}
         for table in [word.value for word in self.call.keywords if word.arg is None]:
             entries = _source.entries(self.named.get(ast.unparse(table), table))
@@ -120,11 +120,7 @@ class Script:
                 named = dict.fromkeys(DEFAULTS[self.algorithm]) | named
         return named
 
-    @cached_property
-    def space(self) -> dict[str, dict[str, Any]]:
-        return _sb3.space(self.algorithm, self.stated)
-
-    @cached_property
+    @property
     def steps(self) -> int:
         """What the one call of `learn` gets; 0 where that is no number, there are several, or it is in a loop."""
         calls = [*_source.calls(self.tree, "learn")]

@@ -30,9 +30,10 @@ class Settings(dict[str, Any]):
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
 
-    def update(self, settings: Any = (), **more: Any) -> None:
-        for name, value in (_table(settings) | more).items():
-            self[name] = value
+    def update(self, *settings: Any, allow_val_change: bool = False, **more: Any) -> None:
+        for table in (*map(_table, settings), more):
+            for name, value in table.items():
+                self[name] = value
 
     def setdefaults(self, settings: Any) -> None:
         for name, value in _table(settings).items():
