@@ -15,6 +15,7 @@ import pytest
 import environments
 from environments.plugins import Refused
 from environments.space import Value
+from flows.cli.problems import write_environment
 from tasks.importing import Imported, imported
 from tests.importing.test_importers import run
 from tests.importing.test_wandb_sweep import written
@@ -161,3 +162,11 @@ def test_the_judge_plays_the_model_with_its_statistics_also_of_a_training_that_i
         score.value is not None and 0 < score.value <= 20 and (tmp_path / "0000/out/model/vecnormalize.pkl").is_file()
     )
     assert done.curve and done.reported is not None
+
+
+@pytest.mark.parametrize("kind", ["sb3", "rl-zoo", "grpo"])
+def test_a_new_environment_of_each_kind_is_read(tmp_path: Path, kind: str) -> None:
+    write_environment(tmp_path / "new", kind)
+    environment = environments.load(tmp_path / "new")
+    environment.check_files()
+    assert environment.higher_is_better and environment.space
