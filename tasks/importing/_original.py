@@ -14,11 +14,9 @@ from tasks.importing import Term
 REPOSITORY = "repository"
 """Folder of the original's files in the new environment."""
 LARGEST_BYTES, LARGEST_TOTAL = 32 * 2**20, 128 * 2**20
-UNUSED = frozenset({".gif", ".svg", ".pdf", ".ipynb", ".lock", ".log"})
-"""Suffixes of files that no program reads."""
 PASSED_OVER = frozenset({*NOT_FROZEN, "wandb", "node_modules", "venv"})
-MOST_LISTED, UP = 10, 4
-"""Names of a list that is shown, and folders above a configuration in which the files that it names are looked for."""
+UP = 4
+"""Folders above a configuration in which the files that it names are looked for."""
 NOT_COPIED = (
     f"not copied: a link out of the folder, or more than {LARGEST_BYTES // 2**20} MiB: what the program needs of it "
     "goes under readable, by the original's path"
@@ -110,7 +108,7 @@ def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
             continue
         if not path.resolve().is_relative_to(root) or (path.is_file() and path.stat().st_size > LARGEST_BYTES):
             left.append(str(name))
-        elif path.is_file() and path.suffix not in UNUSED:
+        elif path.is_file():
             files[f"{REPOSITORY}/{name.as_posix()}"] = path
             total += path.stat().st_size
     if total > LARGEST_TOTAL:
@@ -118,5 +116,4 @@ def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
             f"{folder} holds {total / 2**20:.0f} MiB of files, and every campaign copies them (limit here "
             f"{LARGEST_TOTAL // 2**20} MiB): move data elsewhere, and list its folder under readable afterwards"
         )
-    more = f" and {len(left) - MOST_LISTED} more" if len(left) > MOST_LISTED else ""
-    return files, [Term(", ".join(left[:MOST_LISTED]) + more, NOT_COPIED)] if left else []
+    return files, [Term(", ".join(left), NOT_COPIED)] if left else []

@@ -44,7 +44,7 @@ class ConvertedParameter:
     fixed: Value = ""
     """That value."""
     lost: str = ""
-    """What of it could not be carried; empty if nothing was lost."""
+    """What of it is not carried."""
 
 
 def sections(parameters: Mapping[str, ConvertedParameter]) -> dict[str, dict[str, Any]]:

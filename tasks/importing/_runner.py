@@ -22,8 +22,8 @@ REPORTS: dict[str, str | Path] = {
     "standin/autoresearch_rl/target/progress.py": PROGRAMS / "progress.py",
 }
 """The package by which programs and stand-ins report."""
-TENSORBOARD = ("sitecustomize", "tensorboardX")
-"""The stand-ins for TensorBoard's writers."""
+TENSORBOARD = "sitecustomize"
+"""The stand-in for TensorBoard's writers."""
 UP = 2
 """Folders above that of a program in which its virtual environment may lie, none above its repository."""
 NOTE = """\
@@ -39,74 +39,68 @@ No other file can be changed.
 """
 
 
-def files(
-    title: str, origin: str, script: str, text: str, *, how: Mapping[str, Any], keys: Mapping[str, Any],
-    originals: Mapping[str, str | Path], stand_ins: tuple[str, ...] = (),
-) -> dict[str, str | Path]:  # fmt: skip
-    """The files of an environment: the originals by place, the runner, and what tells how.
+def imported(
+    name: str, origin: str, script: str, text: str, *, program: Path, metric: str, how: Mapping[str, Any],
+    keys: Mapping[str, Any], originals: Mapping[str, str | Path], control: Mapping[str, Any] | None = None,
+    seeds: Iterable[str] = (), left: Iterable[Term] = (), title: str = "", stand_ins: Iterable[str] = (), **more: Any,
+) -> Imported:  # fmt: skip
+    """The environment of a program: its files, the runner, what tells the runner how, and the account.
 
     Args:
         script: The original's file that is edited; empty: none is.
         text: The original's words for the agent.
+        program: Where it lies: a virtual environment may lie beside it.
+        metric: As the program calls it.
         how: Keys of `HOW` in programs/run.py.
         keys: Keys of environment.toml, laid over the usual ones; None: without it.
+        originals: The original's files by place.
+        control: Keys of the judge that plays what training leaves; None: what the program gives is the score.
+        seeds: Parameters that get the seed of the run.
         stand_ins: Modules of `programs` in place of installed ones.
+        more: Further fields of `Imported`.
     """
-    place = f"{REPOSITORY}/{script}"
-    usual = {
-        "title": title, "trainer": "command", "train_cmd": f"python train.py {place}" if script else "python train.py",
-        "program": ["train.py", "run.json", "standin", REPOSITORY], "editable": [place] if script else [],
-        "judge": "command", "command": {"eval_cmd": "cp {out}/result.json {result}"},
+    python, ours, place = python_of(program), metric_name(metric), f"{REPOSITORY}/{script}"
+    how = {
+        "metric": "" if control else metric, "name": ours, **how,
+        "own": dict.fromkeys(seeds, "seed") | how.get("own", {}),
     }  # fmt: skip
-    stated = {key: value for key, value in {**usual, **keys}.items() if value is not None}
-    tables = {key: value for key, value in stated.items() if isinstance(value, dict)}
-    return {
+    judged: dict[str, Any] = {"judge": "command", "command": {"eval_cmd": "cp {out}/result.json {result}"}}
+    if control:
+        judged = {"judge": "control", "control": control, "device": "cpu"}
+    player = ["act.py"] if control else []
+    stated = {
+        "title": title or name, "metric": ours, "trainer": "command", "python": python or None,
+        "train_cmd": f"python train.py {place}" if script else "python train.py",
+        "program": ["train.py", "run.json", "standin", REPOSITORY, *player], "editable": [place] if script else [],
+        **judged, **keys,
+    }  # fmt: skip
+    ordered = sorted(stated.items(), key=lambda item: isinstance(item[1], Mapping))  # in TOML tables come last
+    files = {
         **originals,
         "train.py": PROGRAMS / "run.py",
         "run.json": json.dumps(how, indent=1) + "\n",
         **REPORTS,
-        **{f"standin/{name}.py": PROGRAMS / f"{name}.py" for name in stand_ins},
-        "program.md": NOTE.format(title=title, origin=origin, script=place, text=text),
-        FILE: environment_toml({key: value for key, value in stated.items() if key not in tables} | tables, origin),
+        **{f"standin/{module}.py": PROGRAMS / f"{module}.py" for module in stand_ins},
+        **{module: PROGRAMS / module for module in player},
+        "program.md": NOTE.format(title=title or name, origin=origin, script=place, text=text),
+        FILE: environment_toml({key: value for key, value in ordered if value is not None}, origin),
     }
-
-
-def imported(
-    name: str, origin: str, script: str, text: str, *, program: Path, metric: str, how: Mapping[str, Any],
-    keys: Mapping[str, Any], originals: Mapping[str, str | Path], seeds: Iterable[str] = (), left: Iterable[Term] = (),
-    title: str = "", stand_ins: tuple[str, ...] = (), **more: Any,
-) -> Imported:  # fmt: skip
-    """The environment of a program that prints or reports its own score, with the keys that all of them have.
-
-    Args:
-        program: Where it lies: a virtual environment may lie beside it.
-        metric: As the program calls it.
-        seeds: Parameters that get the seed of the run.
-        more: Further fields of `Imported`. Of others see `files`.
-    """
-    python, ours = python_of(program), metric_name(metric)
-    how = {"metric": metric, "name": ours, **how, "own": dict.fromkeys(seeds, "seed") | how.get("own", {})}
-    keys = {"metric": ours, "python": python or None, **keys}
-    made = files(title or name, origin, script, text, how=how, keys=keys, originals=originals, stand_ins=stand_ins)
     terms = [Term(seed, "not searched: it gets the seed of the run") for seed in seeds]
     if ours != metric:
         terms.append(Term(f"metric {metric}", f"called {ours!r} here: a name has letters, digits, _ - . space : / @"))
-    return Imported(name, origin, made, (*terms, *left, packages(python)), **more)
+    own = "Nightshift's own Python runs it; python = \"/path/of/its/.venv\" in environment.toml takes the original's"
+    packages = Term("packages of its own environment", f"python = {python!r}, which runs it" if python else own)
+    return Imported(name, origin, files, (*terms, *left, packages), **more)
 
 
-def python_of(place: Path) -> str:
+def python_of(program: Path) -> str:
     """The virtual environment that a program is likely run with: beside it, above it, or the active one; or empty."""
-    above = place.resolve().parents[: UP + 1]
+    above = program.resolve().parents[: UP + 1]
     root = next((at for at, folder in enumerate(above) if (folder / ".git").exists()), UP)
     likely = [folder / name for folder in (*above[: root + 1], Path.cwd()) for name in (".venv", "venv")]
     likely += [Path(active)] if (active := os.environ.get("VIRTUAL_ENV")) else []
     first = next((each for each in likely if (each / "pyvenv.cfg").is_file()), None)
     return str(first) if first and first.resolve() != Path(sys.prefix).resolve() else ""
-
-
-def packages(python: str) -> Term:
-    own = "Nightshift's own Python runs it; python = \"/path/of/its/.venv\" in environment.toml takes the original's"
-    return Term("packages of its own environment", f"python = {python!r}, which runs it" if python else own)
 
 
 def metric_name(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tasks.importing import Imported, Term, _runner
 from tasks.importing._original import REPOSITORY
+from tasks.importing._parameters import guesses, is_number
 from tasks.sandbox.interpreter import interpreter_of
 
 BUDGET_SECONDS = 1200.0
@@ -43,55 +44,60 @@ JUDGED = (
 )
 
 
+def space(algorithm: str, stated: Mapping[str, object]) -> dict[str, dict[str, Any]]:
+    """Ranges around what the constructor gets, or takes by default; none around 0 and 1, which may be ends."""
+    return guesses({
+        name: value for name, value in {**DEFAULTS[algorithm], **stated}.items()
+        if name in SEARCHED and (isinstance(value, bool) or is_number(value)) and value not in (0, 1)
+    })  # fmt: skip
+
+
 def environment(
-    title: str, origin: str, edited: Sequence[str], files: Mapping[str, str | Path], *, call: Mapping[str, Any],
-    space: Mapping[str, Any], steps: int, problem: Mapping[str, Any], python: str,
-    left: Iterable[Term],
+    title: str, origin: str, edited: Sequence[str], files: Mapping[str, str | Path], *, program: Path,
+    call: Mapping[str, Any], space: Mapping[str, Any], steps: int, problem: Mapping[str, Any], left: Iterable[Term],
 ) -> Imported:  # fmt: skip
     """The environment of a program.
 
     Args:
-        title: Its name.
-        origin: As in `Imported`.
         edited: Files in `repository/`, the main one first.
-        files: The original's.
+        files: The original's, by place.
+        program: Where it lies.
         call: What programs/sb3_call.py is told.
-        space: [space].
         steps: Of the budget; 0: the program's own.
         problem: Keys of [control].
-        python: Its virtual environment; empty: none.
-        left: What is not carried.
     """
-    run = {
-        "command": ["${interpreter}", "-m", "sb3_call"], "keeps_files": True, "says_ready": True,
-        "defaults": {name: table["default"] for name, table in space.items()},
-        "own": {STEPS: "budget_steps"} if steps else {},
-        "variables": {"SB3_CALL": json.dumps(call), "SDL_VIDEODRIVER": "dummy", "WANDB_MODE": "disabled"},
-    }  # fmt: skip
-    keys = {
-        "metric": METRIC, "direction": "maximize", "command": None, "judge": "control", "device": "cpu",
-        "program": ["train.py", "run.json", "standin", REPOSITORY, "act.py"],
-        "editable": [f"{REPOSITORY}/{file}" for file in edited],
-        "budget_seconds": BUDGET_SECONDS, "budget_steps": steps or None, "startup_seconds": 120.0,
-        "grace_seconds": 60.0, "python": python or None,
-        "requires": None if python else {"stable_baselines3": "pip install stable-baselines3"},
-        "control": {**problem, "episodes": EPISODES, "start_seconds": 180.0, **_packages(str(problem["id"]), python)},
-        "space": space,
-    }  # fmt: skip
-    said = f"It trains an agent with Stable-Baselines3; the judge plays the model that it saves in {problem['id']}.\n"
-    made = _runner.files(title, origin, edited[0], said, how=run, keys=keys, originals=files, stand_ins=("sb3_call",))
-    return Imported(
-        name=title.replace(" ", "-"),
-        origin=origin,
-        files=made | {"act.py": _runner.PROGRAMS / "act.py"},
+    python = _runner.python_of(program)
+    return _runner.imported(
+        title.replace(" ", "-"), origin, edited[0],
+        f"It trains an agent with Stable-Baselines3; the judge plays the model that it saves in {problem['id']}.\n",
+        title=title,
+        program=program,
+        metric=METRIC,
+        how={
+            "command": ["${interpreter}", "-m", "sb3_call"], "keeps_files": True, "says_ready": True,
+            "defaults": {name: table["default"] for name, table in space.items()},
+            "own": {STEPS: "budget_steps"} if steps else {},
+            "variables": {"SB3_CALL": json.dumps(call), "SDL_VIDEODRIVER": "dummy", "WANDB_MODE": "disabled"},
+        },
+        keys={
+            "direction": "maximize", "editable": [f"{REPOSITORY}/{file}" for file in edited],
+            "budget_seconds": BUDGET_SECONDS, "budget_steps": steps or None, "startup_seconds": 120.0,
+            "grace_seconds": 60.0, "space": space,
+            "requires": None if python else {"stable_baselines3": "pip install stable-baselines3"},
+        },
+        originals=files,
+        control={
+            **problem, "episodes": EPISODES, "other_episodes": 0, "start_seconds": 180.0,
+            **_packages(str(problem["id"]), python),
+        },
+        stand_ins=["sb3_call"],
         left=(
             *left,
             Term("what it prints and evaluates", JUDGED),
             Term("seed", "the seed of the run, whether the program takes one or not"),
             Term("no time limit in it", f"budget_seconds = {BUDGET_SECONDS:g}, a guess; learning ends then, and saves"),
-            _runner.packages(python),
         ),
-    )
+    )  # fmt: skip
 
 
 def _packages(gym_id: str, python: str) -> dict[str, list[str]]:

@@ -23,6 +23,7 @@ OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv, ast.Pow: operator.pow,
 }  # fmt: skip
 HIGHEST_POWER = 64
+"""Of a larger one the digits may fill the memory."""
 SWITCHES = {"store_true": False, "store_false": True}
 """Defaults of argparse's switches, by their action."""
 UP = 2
@@ -62,7 +63,7 @@ def literal(node: ast.expr | None) -> Literal | None:
     left, right = literal(node.left), literal(node.right)
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         return None
-    if isinstance(node.op, ast.Pow) and max(abs(left), abs(right)) > HIGHEST_POWER:  # its digits may fill the memory
+    if isinstance(node.op, ast.Pow) and max(abs(left), abs(right)) > HIGHEST_POWER:
         return None
     with suppress(ArithmeticError):
         result: Any = OPERATORS[type(node.op)](left, right)
@@ -81,13 +82,10 @@ def _as_kind(value: Literal | None, kind: str) -> Literal | None:
 
 def constants(tree: ast.Module) -> dict[str, Literal]:
     """Upper-case names that the file assigns once at its top level, with a literal value or arithmetic of such."""
-    values: dict[str, list[ast.expr | None]] = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            for target in [node.target] if isinstance(node, ast.AnnAssign) else node.targets:
-                values.setdefault(ast.unparse(target), []).append(node.value)
-    once = {name: each[0] for name, each in values.items() if len(each) == 1 and name.isidentifier() and name.isupper()}
-    return {name: value for name, node in once.items() if (value := literal(node)) is not None}
+    nodes = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    names = [ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0]) for node in nodes]
+    values = {name: literal(node.value) for name, node in zip(names, nodes, strict=True) if names.count(name) == 1}
+    return {name: value for name, value in values.items() if name.isupper() and value is not None}
 
 
 @dataclass

@@ -69,6 +69,7 @@ class Autoresearch(Importer):
             metric=script.metric,
             how=script.how(),
             keys=script.keys(),
+            control=script.control(),
             originals=script.files,
             seeds=script.seeds,
             left=script.left(),
@@ -88,13 +89,12 @@ class Script:
     def __init__(self, folder: Path) -> None:
         self.folder, self.is_played = folder, _is_played(folder)
         self.harness = EVALUATE if self.is_played else PREPARE
-        trees = [_source.parsed(folder / name) for name in (SCRIPT, self.harness)]
         texts = [_original.read_text(folder / name) for name in (SCRIPT, self.harness)]
-        imports = [_source.imports(tree) for tree in trees]
-        if (module := self.harness.removesuffix(".py")) not in imports[0]:
+        trees = [_source.parsed(folder / name) for name in (SCRIPT, self.harness)]
+        if self.harness.removesuffix(".py") not in _source.imports(trees[0]):
             raise Refused(
-                f"{folder}: {SCRIPT} imports no {module}, so it may not be what is edited and run: write an "
-                "environment.toml for it (docs/environments.md)"
+                f"{folder}: {SCRIPT} imports no {self.harness.removesuffix('.py')}, so it may not be what is edited "
+                "and run: write an environment.toml for it (docs/environments.md)"
             )
         path = folder / INSTRUCTIONS
         self.instructions = _original.read_text(path) if path.is_file() else ""
@@ -105,13 +105,12 @@ class Script:
         if self.is_played:
             self._keep_agent(*texts)
         self.metric, self.direction = self._score()
-        named = [match for text in texts for match in HOME.finditer(text)]
-        data = {Path.home().joinpath(match[1] or "", *re.findall(r"[\w.-]+", match[2])) for match in named}
-        data.discard(Path.home())
+        data = {Path.home().joinpath(match[1] or "", *re.findall(r"[\w.-]+", match[2]))
+                for text in texts for match in HOME.finditer(text)} - {Path.home()}  # fmt: skip
         self.data = sorted(str(place) for place in data if not data & {*place.parents})
         """Folders of the home directory that the programs read: a trial has a home of its own."""
         hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface", "hub")
-        self.hub = [str(hub)] if HUGGING_FACE & (imports[0] | imports[1]) else []
+        self.hub = [str(hub)] if any(HUGGING_FACE & _source.imports(tree) for tree in trees) else []
         """The cache of the Hugging Face hub, if they use it. The token lies beside it and stays out of reach."""
         clocks = [name for name, value in self.frozen.items() if "TIME_BUDGET" in name and type(value) in (int, float)]
         self.clock = clocks[:1]
@@ -126,7 +125,7 @@ class Script:
                 f"{self.folder / SCRIPT} never calls {POLICY}, so nothing says which agent to judge: call "
                 f"{POLICY}(agent, device) at its end"
             )
-        self.files |= {f"{REPOSITORY}/{EVALUATE}": harness + KEEP_AGENT, "act.py": _runner.PROGRAMS / "act.py"}
+        self.files |= {f"{REPOSITORY}/{EVALUATE}": harness + KEEP_AGENT}
 
     def _score(self) -> tuple[str, str]:
         """The metric that the instructions have looked up in the log, and its direction by the words near its name."""
@@ -153,26 +152,25 @@ class Script:
             "defaults": {name: self.constants[name] for name in self.space},
             "home": str(Path.home()), "links": self.data,
             "variables": {"HF_HUB_CACHE": self.hub[0], "HF_HUB_OFFLINE": "1"} if self.hub else {},
-            "printed": True, **({"metric": ""} if self.is_played else {}),
+            "printed": True,
         }  # fmt: skip
 
     def keys(self) -> dict[str, Any]:
         """The keys of environment.toml."""
-        episodes = self.frozen.get(EPISODES)
-        played = {
-            "program": ["train.py", "run.json", "standin", REPOSITORY, "act.py"], "command": None, "device": "cpu",
-            "required_calls": [POLICY], "requires": {"cloudpickle": "pip install cloudpickle"}, "judge": "control",
-            "control": {
-                "id": self.frozen.get(ID), "episodes": episodes if type(episodes) is int else 100,
-                "other_episodes": 0, "deterministic": True,
-            },
-        }  # fmt: skip
+        played = {"required_calls": [POLICY], "requires": {"cloudpickle": "pip install cloudpickle"}}
         return {
             "direction": self.direction, "startup_seconds": 120.0,
             "budget_seconds": float(self.frozen[self.clock[0]]) if self.clock else BUDGET_SECONDS,
             "grace_seconds": GRACE_SECONDS, "readable": [*self.data, *self.hub], "space": self.space,
             **(played if self.is_played else {}),
         }  # fmt: skip
+
+    def control(self) -> dict[str, Any] | None:
+        """The keys of the judge that plays the agent, where one is evaluated."""
+        episodes = self.frozen.get(EPISODES)
+        if not self.is_played:
+            return None
+        return {"id": self.frozen.get(ID), "episodes": episodes if type(episodes) is int else 100, "other_episodes": 0}
 
     def left(self) -> Iterator[Term]:
         yield from self.not_copied

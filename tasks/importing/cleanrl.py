@@ -65,7 +65,7 @@ class Cleanrl(Importer):
             keys=keys,
             originals={f"{REPOSITORY}/{file}": each for file, each in {path.name: path, **modules}.items()},
             seeds=script.seeds,
-            stand_ins=("tyro", *_runner.TENSORBOARD),
+            stand_ins=("tyro", _runner.TENSORBOARD),
             left=script.left(),
             warnings=(_runner.warning(f"{REPOSITORY}/{path.name}", metric), EXPLORATION),
         )  # fmt: skip

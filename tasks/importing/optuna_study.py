@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from environments.earlier_trials import MOST
 from environments.plugins import Refused
 from environments.space import Value
 from tasks.importing import EarlierTrial, Imported, Importer, Term, _runner
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 DIALECT = re.compile(r"(sqlite|postgresql|mysql|mariadb|oracle|mssql)(\+\w+)?://")
 SQLITE, SQLITE_HEAD = "sqlite:///", b"SQLite format 3\0"
-MOST_TRIALS = 5_000
 SLACK, SHORTEST, UNKNOWN = 3, 30, 600
 """The budget: so many times the longest finished trial, in seconds at least, and where none has finished."""
 OBJECTIVE = '''\
@@ -68,10 +68,9 @@ class OptunaStudy(Importer):
 def best_first(place: str) -> list[FrozenTrial]:
     """The finished trials of a study, by their value. Refused if it cannot be read, or none is finished."""
     study = _study(*_parted(place))
-    finished = [one for one in study.get_trials() if _value(one) is not None]
-    if not finished:
+    if not (trials := _best_first(study)):
         raise Refused(f"{without_passwords(place)}: study {study.study_name!r} has no finished trial")
-    return sorted(finished, key=lambda one: one.values[0], reverse=study.directions[0].name == "MAXIMIZE")
+    return trials
 
 
 def _parted(place: str) -> tuple[str, str]:
@@ -123,9 +122,7 @@ class StoredStudy:
         self.study, self.name, self.where = study, study.study_name, where
         self.direction = study.directions[0].name.lower()
         self.trials = study.get_trials(deepcopy=False)
-        self.finished = [trial for trial in self.trials if _value(trial) is not None]
-        least_or_most = max if self.direction == "maximize" else min
-        self.best = least_or_most(self.finished, key=lambda trial: trial.values[0], default=None)
+        self.finished = _best_first(study)
         self.distributions: dict[str, list[BaseDistribution]] = {}
         for trial in self.trials:
             for name, one in trial.distributions.items():
@@ -146,7 +143,7 @@ class StoredStudy:
         """One parameter over all of its distributions; the kind is that of the newest one."""
         from optuna.distributions import FloatDistribution, IntDistribution
 
-        every, default = self.distributions[name], self.best.params.get(name) if self.best else None
+        every, default = self.distributions[name], self.finished[0].params.get(name) if self.finished else None
         newest = every[-1]
         if not isinstance(newest, FloatDistribution | IntDistribution):
             return choice([self._shown(name, value) for value in self._choices(name)], self._shown(name, default))
@@ -158,12 +155,10 @@ class StoredStudy:
 
     def _earlier(self) -> Iterator[EarlierTrial]:
         """Finished and failed trials; of others there is no value that compares."""
-        for trial in [one for one in self.trials if one.params and one.state.name in ("COMPLETE", "FAIL")][
-            -MOST_TRIALS:
-        ]:
+        ended = [trial for trial in self.trials if trial.params and trial.state.name in ("COMPLETE", "FAIL")]
+        for trial in ended[-MOST:]:
             params = {name: self._shown(name, one) for name, one in trial.params.items() if name not in self.seeds}
-            failed = "" if (score := _value(trial)) is not None else ": it failed"
-            yield EarlierTrial(params, score, f"Optuna's trial {trial.number}{failed}")
+            yield EarlierTrial(params, _value(trial), f"Optuna's trial {trial.number}")
 
     def _lost(self) -> Iterator[Term]:
         for name, one in self.space.items():
@@ -190,11 +185,17 @@ class StoredStudy:
             keys={"direction": self.direction, "budget_seconds": seconds, **sections(self.space)},
             originals={f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(self.distributions))},
             seeds=self.seeds,
-            stand_ins=("optuna_call",),
+            stand_ins=["optuna_call"],
             left=(*self._lost(), *NOT_STORED),
             warnings=WARNINGS,
             history=tuple(self._earlier()),
         )  # fmt: skip
+
+
+def _best_first(study: Study) -> list[FrozenTrial]:
+    """The finished trials, by their value."""
+    finished = [trial for trial in study.get_trials(deepcopy=False) if _value(trial) is not None]
+    return sorted(finished, key=lambda trial: trial.values[0], reverse=study.directions[0].name == "MAXIMIZE")
 
 
 def _value(trial: FrozenTrial) -> float | None:

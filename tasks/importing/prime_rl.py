@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +39,17 @@ SETTINGS = {
 """Keys that one of environment.toml takes the place of."""
 MOST_QUESTIONS = 500
 """That a bundled judge has to search with."""
-_SET_HERE = (
-    "output_dir run clean resume ckpt wandb monitors inference_gpu_ids trainer_gpu_ids deployment slurm model "
-    "trainer.model.name orchestrator.model.name orchestrator.renderer weight_broadcast orchestrator.eval"
-)
-_GONE = (
-    "orchestrator.sampling orchestrator.advantage orchestrator.buffer trainer.loss.token_mask_low "
-    "trainer.loss.token_mask_high"
-)
-NOT_CARRIED = dict.fromkeys(_SET_HERE.split(), "set by the slot, the environment, the judge or MLflow here")
-NOT_CARRIED |= dict.fromkeys(_GONE.split(), "of an old prime-rl: gone, or it means something else now")
-"""Keys that are left out, themselves and all below them, and why."""
-KL_TAU = {"trainer.loss.kl_tau": "it weighed a log ratio in the advantage, and weighs its square in the loss now"}
-"""The same of old files alone."""
+NOT_CARRIED = (
+    "output_dir", "run", "clean", "resume", "ckpt", "wandb", "monitors", "inference_gpu_ids", "trainer_gpu_ids",
+    "deployment", "slurm", "model", "trainer.model.name", "orchestrator.model.name", "orchestrator.renderer",
+    "weight_broadcast", "orchestrator.eval",
+)  # fmt: skip
+"""Keys that slot, environment, judge or MLflow set here, themselves and all below them."""
+GONE = (
+    "orchestrator.sampling", "orchestrator.advantage", "orchestrator.buffer", "trainer.loss.token_mask_low",
+    "trainer.loss.token_mask_high", "trainer.loss.kl_tau",
+)  # fmt: skip
+"""Keys of old files that are gone, or mean something else now."""
 OLD_SOURCES, SOURCE = ("orchestrator.env", "orchestrator.eval.env"), "orchestrator.train.source"
 SOURCES = (*OLD_SOURCES, SOURCE, "orchestrator.eval.source")
 TASKSETS = ("gsm8k", "reverse_text")
@@ -113,18 +111,19 @@ class Configuration:
         self.settings: dict[str, Any] = {}
         """Keys of environment.toml, dotted."""
         self.is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
-        reasons = NOT_CARRIED | (KL_TAU if self.is_old else {})
         for key, value in stated.items():
             setting, now = SETTINGS.get(key, ""), RENAMED.get(key, key)
-            why = next((why for above, why in reasons.items() if f"{now}.".startswith(f"{above}.")), "")
             if setting == "prepare.settings.model" or (setting and value > 0):  # -1: all questions
                 self.settings[setting] = min(value, MOST_QUESTIONS) if setting == "text.questions" else value
-            elif why:
-                self._leave(key, value, why)
-            elif key not in SOURCES:
+            elif key in SOURCES:
+                if any({*one} - {"id", "name", "env"} for one in _tables(value)):
+                    self._leave(key, value, f"only its questions are carried: write the rest into [[{SOURCE}]]")
+            elif _is_below(now, NOT_CARRIED):
+                self._leave(key, value, "set by the slot, the environment, the judge or MLflow here")
+            elif self.is_old and _is_below(now, GONE):
+                self._leave(key, value, "of an old prime-rl: gone, or it means something else now")
+            else:
                 self.tuned[now] = value
-            elif any({*one} - {"id", "name", "env"} for one in _tables(value)):
-                self._leave(key, value, f"only its questions are carried: write the rest into [[{SOURCE}]] of {TRAIN}")
 
     def _leave(self, key: str, value: object, why: str) -> None:
         self.left.append(Term(f"{key} = {value!r}"[:60], why))
@@ -141,10 +140,10 @@ class Configuration:
             self.left.append(Term("revision of the model", why))
         for key, value in (table.get(environments.VARIANTS, {}).get(self.base, {}) | settings).items():
             *above, last = key.split(".")
-            place: Any = document
+            inner: Any = document
             for part in above:
-                place = place.setdefault(part, {})
-            place[last] = value
+                inner = inner.setdefault(part, {})
+            inner[last] = value
         names, rest = {dotted: name for name, dotted in keys.DOTTED.items()}, {}
         for key, value in self.tuned.items():
             name = names.get(key, key)
@@ -163,6 +162,10 @@ class Configuration:
             "program.md": f"# {settings['title']}\n\n{first}\n\nThe baseline is that of {self.path.name}.\n",
             **{name: folder / name for name in COPIED},
         }
+
+
+def _is_below(key: str, above: Iterable[str]) -> bool:
+    return any(f"{key}.".startswith(f"{one}.") for one in above)
 
 
 def _bundled(stated: Mapping[str, Any], path: Path) -> str:

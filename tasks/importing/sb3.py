@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _runner, _sb3, _source
+from tasks.importing import Imported, Importer, Term, _original, _sb3, _source
 from tasks.importing._original import REPOSITORY
-from tasks.importing._parameters import guesses, is_plain
+from tasks.importing._parameters import is_plain
 from tasks.importing._sb3 import DEFAULTS
 from tasks.importing._source import Literal
 
@@ -52,7 +51,7 @@ class Sb3(Importer):
 
     def convert(self, place: str) -> Imported:
         script = Script(Path(place))
-        path, name, problem = script.path, script.path.name, script.problem
+        path, name, problem, space = script.path, script.path.name, script.problem, script.space
         modules = {file: where for file, where in _source.local_modules(path).items() if file != name}
         files: dict[str, str | Path] = {
             f"{REPOSITORY}/{file}": where for file, where in {name: path, **modules, **script.files}.items()
@@ -68,11 +67,11 @@ class Sb3(Importer):
             f"the Stable-Baselines3 script {path}",
             [name, *filter(None, [script.yaml])],
             files,
-            call={"program": name, "class": script.algorithm, "keywords": [*script.space]},
-            space=script.space,
+            program=path,
+            call={"program": name, "class": script.algorithm, "keywords": [*space]},
+            space=space,
             steps=script.steps,
             problem=problem,
-            python=_runner.python_of(path),
             left=script.left(),
         )
 
@@ -91,6 +90,9 @@ class Script:
         self.settings = {name: value for name, value in every.items() if is_plain(value)}
         self.call = next(_source.calls(self.tree, *DEFAULTS))
         self.algorithm = ast.unparse(self.call.func).rpartition(".")[2]
+        self.stated = self._stated()
+        """The arguments of the constructor by name, those of `**table` among them; None where one is computed."""
+        self.space = _sb3.space(self.algorithm, self.stated)
         self.entry = ""
         """The class of the environment, with its module, where it has no registered id."""
         self.problem = self._problem()
@@ -108,9 +110,7 @@ class Script:
             node = node.value
         return self.settings.get(".".join(keys)) if keys else _source.literal(node)
 
-    @cached_property
-    def stated(self) -> dict[str, Literal | None]:
-        """The arguments of the constructor by name, those of `**table` among them; None where one is computed."""
+    def _stated(self) -> dict[str, Literal | None]:
         named = {word.arg: self.value(word.value) for word in self.call.keywords if word.arg}
         for table in [word.value for word in self.call.keywords if word.arg is None]:
             entries = _source.entries(self.named.get(ast.unparse(table), table))
@@ -120,16 +120,7 @@ class Script:
                 named = dict.fromkeys(DEFAULTS[self.algorithm]) | named
         return named
 
-    @cached_property
-    def space(self) -> dict[str, dict[str, Any]]:
-        """Ranges around what the constructor gets, or takes by default."""
-        values = {**DEFAULTS[self.algorithm], **self.stated}
-        return guesses({
-            name: value for name, value in values.items()
-            if name in _sb3.SEARCHED and isinstance(value, int | float) and value not in (0, 1)
-        })  # fmt: skip
-
-    @cached_property
+    @property
     def steps(self) -> int:
         """What the one call of `learn` gets; 0 where that is no number, there are several, or it is in a loop."""
         calls = [*_source.calls(self.tree, "learn")]
@@ -194,7 +185,6 @@ class Script:
         return {**limit, **({"kwargs": values} if values else {})}
 
     def left(self) -> Iterator[Term]:
-        text = _original.read_text(self.path)
         imports = [node for node in ast.walk(self.tree) if isinstance(node, ast.ImportFrom)]
         wrappers = {each.name for node in imports if "wrapper" in str(node.module) for each in node.names}
         calls = [ast.unparse(call.func).rpartition(".") for call in _source.calls(self.tree)]
@@ -208,5 +198,3 @@ class Script:
             yield Term(", ".join(rest), "as the script gives them: computed, or no range can be guessed")
         if not self.steps:
             yield Term("total timesteps", "not one number: the script's own, and budget_seconds")
-        if "human" in text or "while True" in text:
-            yield Term("what shows the agent", "no screen here; a loop without end runs until the budget: take it out")

@@ -17,16 +17,12 @@ METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
 """The proposers that search as W&B's methods do."""
 COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
 MACROS = (*COMMAND, "${args_no_hyphens}", "${args_no_boolean_flags}", "${args_json}")
-USUAL = ("sweep.yaml", "sweep.yml")
+USUAL = "sweep.yaml"
 EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 BUDGET_SECONDS = 600
 LOG = "log_uniform_values"
 DISTRIBUTIONS = ("uniform", "int_uniform", LOG)
 """Those that are carried, each also with q_ before it."""
-REASONS = {
-    "early_terminate": "its brackets; trials that fall behind are stopped early anyway: --cancel",
-    "metric.target": "no stopping at a score: the search ends by --trials, --hours or --until",
-}
 SEEDS = (
     "a program with fixed seeds gives one value under every seed of a trial: let it use AR_SEED of its environment, or "
     "state deterministic = true in environment.toml"
@@ -68,7 +64,7 @@ class WandbSweep(Importer):
         title = sweep.get("name", str) or sweep.get("project", str) or path.parent.resolve().name
         as_json = [each for each in space if not all(map(is_plain, _values(stated_parameters[each])))]
         said = sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{theirs}`."
-        cap, proposer = sweep.get("run_cap", int), METHODS[method]
+        cap = sweep.get("run_cap", int)
         return _runner.imported(
             title, f"the W&B sweep {path}", name, said,
             program=root / name,
@@ -77,20 +73,17 @@ class WandbSweep(Importer):
             keys={"direction": goal, "budget_seconds": BUDGET_SECONDS, **sections(space)},
             originals=copied,
             seeds=seeds,
-            stand_ins=("wandb", *_runner.TENSORBOARD),
+            stand_ins=("wandb", _runner.TENSORBOARD),
             left=(*_of_parameters(space, defaults), *not_copied, *_left(sweep, text)),
             warnings=(_runner.warning(f"{REPOSITORY}/{name}", theirs), *([] if seeds else [SEEDS])),
-            options=(
-                *(() if proposer == "tpe" else ("--proposer", proposer)),
-                *(("--trials", str(cap)) if cap and cap > 0 else ()),
-            ),
+            options=("--proposer", METHODS[method], *(("--trials", str(cap)) if cap else ())),
         )  # fmt: skip
 
 
 def _sweep(place: str) -> Table | str:
     path = Path(place)
     if path.is_dir():
-        path = next((path / name for name in USUAL if (path / name).is_file()), path / USUAL[0])
+        path /= USUAL
     return _original.yaml_table(path, "method", "parameters")
 
 
@@ -121,10 +114,10 @@ def _of_parameters(space: Mapping[str, ConvertedParameter], defaults: Mapping[st
 
 
 def _left(sweep: Table, text: str) -> Iterator[Term]:
-    for key in dict.fromkeys(key if key in REASONS else key.partition(".")[0] for key in sweep.unread()):
-        yield Term(key, REASONS.get(key, "of W&B's site"))
-    for word in (word for word in ("WandbLogger", "WandbCallback", "wandb.plot") if word in text):
-        yield Term(word, "numbers that reach W&B this way are not seen: log the metric by wandb.log")
+    for key in dict.fromkeys(key.partition(".")[0] for key in sweep.unread()):
+        yield Term(key, "of W&B's agent or site; how a search ends and stops trials early are options: docs/options.md")
+    for word in (word for word in ("WandbLogger", "WandbCallback", "define_metric") if word in text):
+        yield Term(word, "not followed: the last value that wandb.log or wandb.summary gets is the score")
     yield Term("no time limit in a sweep", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")
 
 
@@ -140,7 +133,7 @@ def parameter(name: str, stated: Any, default: object) -> ConvertedParameter:
         )
     if stated.get("values") or "value" in stated:
         values = _values(stated)
-        lost = "left out: probabilities: values are searched by what they score" if "probabilities" in stated else ""
+        lost = "its probabilities" if "probabilities" in stated else ""
         if not all(map(is_plain, values)):
             return choice([json.dumps(value, default=str) for value in values], lost=lost)
         return choice(values, default, lost)

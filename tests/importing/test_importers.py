@@ -102,7 +102,7 @@ def karpathy_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "tiny-research/link").symlink_to(data / "words.txt")
     return filled(
         tmp_path / "tiny-research",
-        {"train.py": TRAIN, "prepare.py": PREPARE, "program.md": INSTRUCTIONS, ".git/HEAD": "", "analysis.ipynb": ""},
+        {"train.py": TRAIN, "prepare.py": PREPARE, "program.md": INSTRUCTIONS, ".git/HEAD": ""},
     )
 
 
@@ -143,7 +143,7 @@ def test_a_folder_like_karpathys_runs_unchanged_and_its_metric_line_is_the_score
     assert environment.readable == (str(tmp_path / "home/.cache/tiny-research"),)
     assert environment.defaults == {"LEARNING_RATE": 0.5, "WIDTH": 8}
     assert (tmp_path / "here/repository/train.py").read_text() == TRAIN
-    for name in ("analysis.ipynb", "link"):
+    for name in (".git", "link"):
         assert not (tmp_path / "here/repository" / name).exists()
     assert warnings(environment) == [] and "link: not copied" in (tmp_path / "here/imported.md").read_text()
 
@@ -234,16 +234,6 @@ def test_what_is_not_recognised_is_refused_with_each_importers_reason(tmp_path: 
         import_environment(str(tmp_path), tmp_path / "here", "")
 
 
-def test_the_new_folder_has_the_originals_name_and_never_takes_its_place(
-    karpathy_like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert import_environment("tiny-research", None, "")["folder"] == "./tiny-research-nightshift"
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert import_environment("../tiny-research", None, "")["folder"] == "./tiny-research"
-
-
 @pytest.mark.parametrize(
     ("file", "text", "reason"),
     [
@@ -252,12 +242,8 @@ def test_the_new_folder_has_the_originals_name_and_never_takes_its_place(
         ("config.yaml", CONFIG.replace("direction: min", "direction: down"), "objective.direction"),
         ("config.yaml", CONFIG.replace("workdir: examples/tiny", "workdir: /etc"), "'/etc' leads elsewhere"),
         ("config.yaml", CONFIG.replace("type: command", "type: basilica"), "trains nothing on this machine"),
-        (
-            "config.yaml", CONFIG.replace("  type: random", "  mutable_file: examples/tiny/none.py"),
-            r"folders above it has .*none\.py",
-        ),
     ],
-)  # fmt: skip
+)
 def test_an_original_that_is_of_another_kind_says_too_little_or_cannot_run_is_refused(
     karpathy_like: Path, target: Path, tmp_path: Path, file: str, text: str, reason: str
 ) -> None:

@@ -19,25 +19,22 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-Play = Callable[[Any, Any, Any, Any], Any]
-"""Actions of all lanes, from the observations and the lanes that are active, that begin, and that are deterministic."""
+Play = Callable[[Any, Any, Any], Any]
+"""Actions of all lanes, from the observations and the lanes that are active, and that begin."""
 
 
 def of_sb3(folder: Path) -> Play:
-    """Each mode has a state of its own, which recurrent policies need."""
+    """Its likeliest actions; the state is what recurrent policies need."""
     module, name = json.loads((folder / "model.json").read_text())
     model = getattr(importlib.import_module(module), name).load(folder / "model.zip", device="cpu")
     statistics = folder / "vecnormalize.pkl"
     normalize = pickle.loads(statistics.read_bytes()).normalize_obs if statistics.is_file() else lambda seen: seen
-    states: dict[bool, Any] = {}
+    state: Any = None
 
-    def play(seen: Any, active: Any, begins: Any, modes: Any) -> Any:
-        taken: Any = None
-        for mode in sorted({*modes[active].tolist()}):
-            some, states[mode] = model.predict(normalize(seen), states.get(mode), begins, deterministic=mode)
-            lanes = (modes == mode).reshape(-1, *[1] * (some.ndim - 1))
-            taken = some if taken is None else np.where(lanes, some, taken)
-        return taken
+    def play(seen: Any, active: Any, begins: Any) -> Any:
+        nonlocal state
+        actions, state = model.predict(normalize(seen), state, begins, deterministic=True)
+        return actions
 
     return play
 
@@ -48,7 +45,7 @@ def of_agent(file: Path, actions: Any) -> Play:
 
     agent, device = pickle.loads(file.read_bytes())  # by cloudpickle, whose pickles any pickle reads
 
-    def play(seen: Any, active: Any, begins: Any, modes: Any) -> Any:
+    def play(seen: Any, active: Any, begins: Any) -> Any:
         for lane in np.flatnonzero(active):
             one = torch.tensor(seen[lane], dtype=torch.float32, device=device).unsqueeze(0)
             with torch.no_grad():
@@ -74,7 +71,6 @@ def main() -> None:
     torch.manual_seed(hello["seed"])
     np.random.seed(hello["seed"] % 2**32)
     play = of_agent(agent, actions) if agent.is_file() else of_sb3(folder)
-    modes = np.array(hello["deterministic"])
     answers.write(b'{"ready": true}\n')
     answers.flush()
     sizes = [lanes * math.prod(leaf["shape"]) * np.dtype(leaf["dtype"]).itemsize for leaf in leaves]
@@ -84,7 +80,7 @@ def main() -> None:
         for leaf, size in zip(leaves, sizes, strict=True):
             seen[leaf["path"]] = np.frombuffer(frame[at : at + size], leaf["dtype"]).reshape(lanes, *leaf["shape"])
             at += size
-        actions[:] = play(seen[""] if [*seen] == [""] else seen, active, begins, modes)
+        actions[:] = play(seen[""] if [*seen] == [""] else seen, active, begins)
         answers.write(actions.tobytes())
         answers.flush()
 

@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,6 @@ NUMBER = re.compile(
     r"(?<![\w./-])([A-Za-z][\w./-]*)\s*[:=]\s*([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?)))(?![\w.])"
 )
 """A number that is printed: `val_loss: 0.5`, `loss=9.0 val_loss=0.5`."""
-FIGURE, MOST_FIGURES, LARGEST_FIGURE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-. :/@]{0,99}"), 40, 1e30
-"""Names that figures beside a score may have, and how many and how large they may be."""
 
 
 class Numbers:
@@ -72,12 +71,10 @@ class Numbers:
 
     def hand_on(self, lines: Iterable[str], steps: int) -> list[str]:
         """The reports among these lines, in the engine's form; of many with a mean in them the last alone."""
-        taken: list[str] = []
+        taken = []
         for line in lines:
-            try:
+            with suppress(ValueError, KeyError, TypeError, AttributeError):  # of another form: no report
                 taken.append(json.dumps(self._take(json.loads(line), steps)) + "\n")
-            except (ValueError, KeyError, TypeError, AttributeError):  # of another form: no report
-                continue
         return taken if HOW["window"] == 1 else taken[-1:]
 
     def _take(self, report: Mapping[str, Any], steps: int) -> dict[str, Any]:
@@ -94,9 +91,8 @@ class Numbers:
         if steps and target > 0:
             counted = {"step": int(min(self.step / target, 1.0) * steps), "step_target": steps}
         current = metrics if HOW["window"] == 1 else self.reported
-        shown = {HOW["name"] if name == HOW["metric"] else name: value for name, value in current.items()}
-        finite = {name: value for name, value in shown.items() if math.isfinite(value)}
-        return {"elapsed": float(report["elapsed_s"]), **counted, "metrics": finite}
+        shown = {HOW["name"] if name == HOW["metric"] else name: value for name, value in finite(current).items()}
+        return {"elapsed": float(report["elapsed_s"]), **counted, "metrics": shown}
 
     def leave(self, file: Path) -> None:
         """Leave the score with other figures for the judge, or end with the reason why there is none."""
@@ -106,8 +102,11 @@ class Numbers:
             sys.exit(f"the program gave no {HOW['metric']!r}; it gave {', '.join(figures) or 'no number'}"[:400])
         if not math.isfinite(score):  # what it was before the training diverged is no score
             sys.exit(f"the program ended with {HOW['metric']} = {score}")
-        fit = [name for name, value in figures.items() if FIGURE.fullmatch(name) and abs(value) <= LARGEST_FIGURE]
-        file.write_text(json.dumps({"score": score, "also": {name: figures[name] for name in fit[-MOST_FIGURES:]}}))
+        file.write_text(json.dumps({"score": score, "also": finite(figures)}))
+
+
+def finite(numbers: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in numbers.items() if math.isfinite(value) and len(name) <= 100}
 
 
 class Tail:
@@ -170,7 +169,7 @@ def variables(params: Mapping[str, Any], seed: int, out: Path, copy: Path) -> di
 
 
 def copied(folder: Path) -> Path:
-    """A copy of the files in which a command can write; the workspace itself is read-only."""
+    """A copy that a command can write to; the workspace itself is read-only."""
     return shutil.copytree(HERE / "repository", folder / "repository", copy_function=shutil.copyfile)
 
 

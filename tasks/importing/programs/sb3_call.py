@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import stable_baselines3
 from autoresearch_rl.target.progress import emit_progress, emit_ready  # type: ignore[import-not-found]
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
@@ -95,10 +96,7 @@ def setup_learn(self: Any, total_timesteps: int, *args: Any, **options: Any) -> 
 
 def give_keywords(name: str, values: dict[str, Any]) -> None:
     """Have the constructor of an algorithm take these values, whatever the program gives it."""
-    modules = [importlib.import_module("stable_baselines3")]
-    if not hasattr(modules[0], name):
-        modules = [importlib.import_module("sb3_contrib")]
-    kind: Any = getattr(modules[0], name)
+    kind: Any = getattr(stable_baselines3, name, None) or getattr(importlib.import_module("sb3_contrib"), name)
     begin = kind.__init__
 
     @functools.wraps(begin)

@@ -1,9 +1,38 @@
-"""Started with every Python of an imported program: torch's TensorBoard writer is the stand-in, too."""
+"""Started with every Python of an imported program, in place of TensorBoard's writers: scalars become reports.
+
+All else that is written is dropped.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import tensorboardX  # type: ignore[import-not-found]
+from autoresearch_rl.target.progress import emit_progress, numbers  # type: ignore[import-not-found]
 
-sys.modules["torch.utils.tensorboard"] = tensorboardX
+
+class SummaryWriter:
+    """Takes scalars."""
+
+    def __init__(self, log_dir: str | None = None, *_: Any, **__: Any) -> None:
+        self.log_dir = log_dir or "runs"
+
+    def add_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None, *_: Any, **__: Any) -> None:
+        emit_progress(step=int(global_step or 0), step_target=0, metrics=numbers({tag: scalar_value}))
+
+    def add_scalars(self, main_tag: str, tag_scalar_dict: Mapping[str, Any], *rest: Any, **more: Any) -> None:
+        for tag, value in tag_scalar_dict.items():
+            self.add_scalar(f"{main_tag}/{tag}", value, *rest, **more)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+    def __enter__(self) -> SummaryWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+sys.modules |= dict.fromkeys(("tensorboardX", "torch.utils.tensorboard"), sys.modules[__name__])

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from autoresearch_rl.target.progress import emit_progress, emit_ready, numbers  # type: ignore[import-not-found]
 
 _OWN = json.loads(os.environ.get("AR_PARAMS_JSON", "{}"))
-_KEPT: dict[str | None, Callable[[float, float], float]] = {"min": min, "max": max}
 
 
 class Settings(dict[str, Any]):
@@ -32,16 +31,17 @@ class Settings(dict[str, Any]):
         self[name] = value
 
     def update(self, *settings: Any, allow_val_change: bool = False, **more: Any) -> None:
-        for name, value in (item for one in (*settings, more) for item in _items(one)):
-            self[name] = value
+        for table in (*map(_table, settings), more):
+            for name, value in table.items():
+                self[name] = value
 
     def setdefaults(self, settings: Any) -> None:
-        for name, value in _items(settings):
+        for name, value in _table(settings).items():
             self.setdefault(name, value)
 
 
 class Summary(dict[str, Any]):
-    """The last value of everything, or the least or largest by `define_metric`; what is set here is reported too."""
+    """The last value of everything; what is set here is reported too."""
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
@@ -69,23 +69,16 @@ class Run(Dropped):
 
     def __init__(self) -> None:
         self.config, self.summary, self.step = config, summary, 0
-        self.dir, self.url, self.tags = os.environ.get("AR_RUN_DIR", "."), "", ()
-        self.id = self.name = self.project = self.entity = self.group = self.sweep_id = "nightshift"
-        self._better: dict[str, Callable[[float, float], float]] = {}
+        self.dir = os.environ.get("AR_RUN_DIR", ".")
+        self.id = self.name = self.project = self.group = "nightshift"
 
     def log(self, data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
         """Report numbers; without `commit` the next ones belong to the same step."""
         values, self.step = numbers(data), self.step if step is None else int(step)
-        for name in self._better.keys() & values.keys() & summary.keys():
-            values[name] = self._better[name](values[name], summary[name])
         dict.update(summary, values)
         if values:
             emit_progress(step=self.step, step_target=0, metrics=values)
         self.step += commit is not False
-
-    def define_metric(self, name: str, *_: Any, summary: str | None = None, **__: Any) -> None:
-        if better := _KEPT.get(summary):
-            self._better[name] = better
 
     def __enter__(self) -> Run:
         return self
@@ -100,8 +93,8 @@ def init(*_: Any, config: Any = None, **__: Any) -> Run:
     return run
 
 
-def _items(settings: Any) -> Iterable[tuple[str, Any]]:
-    return (dict(settings) if isinstance(settings, Mapping | tuple) else vars(settings)).items()
+def _table(settings: Any) -> dict[str, Any]:
+    return dict(settings if isinstance(settings, Mapping | tuple) else vars(settings))
 
 
 def __getattr__(name: str) -> Any:
@@ -112,6 +105,6 @@ def __getattr__(name: str) -> Any:
 
 config, summary = Settings(_OWN), Summary()
 run = Run()
-log, define_metric = run.log, run.define_metric
+log = run.log
 __version__ = "0"
 emit_ready()
