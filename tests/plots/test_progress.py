@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tasks.plots.canvas import svg, window
-from tasks.plots.progress import draw, plotted, png
+from tasks.plots.canvas import png, svg, window
+from tasks.plots.progress import draw, plotted
 from tasks.stats.certificate import Certificate
 from tasks.trial import History, best
 from tasks.verdict_styles import VERDICTS

@@ -14,7 +14,8 @@ import pytest
 from flows.engine.certifying import store
 from flows.report.write import write_report
 from flows.views.artifacts import SEND_SECONDS, Artifacts, key
-from tasks.plots.progress import draw, png
+from tasks.plots.canvas import png
+from tasks.plots.progress import draw
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
 from tasks.system.files import write_atomic
