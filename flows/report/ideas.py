@@ -1,48 +1,40 @@
-"""What to try next: a longer budget where the champion was still rising, a longer search where it still found better,
-and the points that TPE would try. Guesses, not measurements."""
+"""What to try next: a longer budget where the champion was still rising, and the points that TPE would try. Guesses,
+not measurements."""
 
 from __future__ import annotations
 
 import json
-import math
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from environments import Environment
 from tasks.describe import short_value
 from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief
-from tasks.trial import History, best, budgets_used, trials_before
+from tasks.trial import History, best
 
 FEWEST, POINTS = 6, 3
 """Scored trials that TPE needs, and points that are told."""
 RISING = 0.1
 """A champion is still rising if the last fifth of its budget brought this share of its whole rise."""
-LATE = 0.7
-"""A search still found better if its champion came after this share of its trials."""
 
 
 @dataclass(frozen=True)
 class Idea:
     words: str
     why: str
-    command: str = ""
+    command: str
 
 
-def ideas(
-    environment: Environment, history: History, document: Mapping[str, Any], run: str, attempt: str
-) -> tuple[Idea, ...]:
+def ideas(environment: Environment, history: History, run: str, attempt: str) -> tuple[Idea, ...]:
     """At most a handful, the most promising first.
 
     Args:
-        document: The campaign, as `status --json` has it.
-        run: The command that runs its search again under another name.
+        run: The command that runs the campaign's search again under another name.
         attempt: The command that runs the champion's program once, but for `--params`.
     """
-    found = (_longer_budget(environment, history, run), _longer_search(history, document, run))
-    return (*filter(None, found), *_points(environment, history, attempt))
+    return (*filter(None, [_longer_budget(environment, history, run)]), *_points(environment, history, attempt))
 
 
 def _longer_budget(environment: Environment, history: History, run: str) -> Idea | None:
@@ -62,23 +54,6 @@ def _longer_budget(environment: Environment, history: History, run: str) -> Idea
         f"{last / whole:.0%} of its whole rise.",
         f"{run} --set budget_seconds={seconds:g}{steps}",
     )
-
-
-def _longer_search(history: History, document: Mapping[str, Any], run: str) -> Idea | None:
-    """Twice the limit that ended the search, if one did."""
-    champion, spec, hours = best(history), document["spec"], document["spent"]["seconds"] / 3600
-    if champion is None or champion.number == 0 or len(trials_before(history, champion)) < LATE * len(history):
-        return None
-    why = "The search was still finding better when it ended: its champion is "
-    why += f"trial {champion.number} of {len(history) - 1}."
-    if spec["trials"] - math.ceil(budgets_used(history)) < 1:  # `--trials` counts in whole budgets
-        words = f"More trials: {2 * spec['trials']} instead of {spec['trials']}."
-        longer = max(spec["hours"], round(2 * hours, 1))
-        return Idea(words, why, f"{run} --trials {2 * spec['trials']} --hours {longer:g}")
-    if (document["reason"] or "").startswith("no time"):
-        had = round(hours, 1) if spec.get("until") else spec["hours"]  # whichever of the two ended it
-        return Idea(f"More time: {2 * had:g} hours instead of {had:g}.", why, f"{run} --hours {2 * had:g}")
-    return None
 
 
 def _points(environment: Environment, history: History, attempt: str) -> Iterator[Idea]:

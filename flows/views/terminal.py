@@ -18,7 +18,6 @@ from rich.console import Console, ConsoleDimensions, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from environments.space import Value
 from tasks.system.redact import capped
 
 WHOLE = 100_000
@@ -100,22 +99,6 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def setting(value: object) -> str:
-    """A parameter's value."""
-    return f"{value:.3g}" if isinstance(value, float) else clean(str(value))
-
-
-def changes(values: Mapping[str, Value], reference: Mapping[str, Value]) -> list[str]:
-    """Every parameter that differs from the reference's: its name, the value there, the value here."""
-    return [
-        f"{clean(name)} {setting(reference[name])} → {setting(value)}"
-        if name in reference
-        else f"{clean(name)} {setting(value)}"
-        for name, value in values.items()
-        if name not in reference or reference[name] != value
-    ]
 
 
 def short(path: Path) -> str:

@@ -141,7 +141,8 @@ def _marks(axes: Axes, trials: Sequence[PlottedTrial], low: float, high: float, 
             axes.plot([one.place for one in spots], heights, **MARKS, **mark)
     if bars := [(one.place, one.at, one.error) for one in inside if one.error]:
         bar: dict[str, Any] = {"fmt": "none", "ecolor": GREY, "elinewidth": 1, "alpha": 0.6, "zorder": 4}
-        axes.errorbar(*zip(*bars, strict=True), label="±1 se", **bar)
+        xs, ys, errors = zip(*bars, strict=True)
+        axes.errorbar(xs, ys, errors, label="±1 se", **bar)
     if far:
         _, worst, trial = max(far, key=lambda one: abs(one[1]))
         label = f"off scale: trial {trial} at {number(worst)}{f' and {len(far) - 1} more' * (len(far) > 1)}"

@@ -21,7 +21,7 @@ from PIL import Image
 from flows.export.folder import export
 from flows.report import page
 from flows.report.facts import Facts
-from flows.report.seeing import INLINE_BYTES, record
+from flows.report.write import record_episode as record
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import CampaignEnd
 from tasks.recording import episode
@@ -178,7 +178,6 @@ def test_the_usual_environments_are_drawn(tmp_path: Path, home: Path, name: str)
 
     with Image.open(ledger.path / "episode.gif") as picture:
         assert picture.n_frames > 10 and picture.height > 100  # type: ignore[attr-defined]
-    assert (ledger.path / "episode.gif").stat().st_size < INLINE_BYTES
 
 
 KILLED = """

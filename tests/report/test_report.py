@@ -16,7 +16,7 @@ from flows.cli.set_option import parse_settings
 from flows.engine.certifying import store
 from flows.report import page
 from flows.report.facts import Facts
-from flows.report.mattered import FEWEST, importances
+from flows.report.figures import FEWEST, importances
 from flows.report.write import write_report
 from flows.status import CampaignEnd
 from tasks.store.ledger import Ledger
