@@ -1,7 +1,6 @@
 """A night in ten seconds: a recorded campaign fills a folder again, at the pace of its files, before the live view.
 
-A recording is a zip of a campaign's small files, each with the time at which it was written (UTC, to two seconds), so
-nothing is simulated: live view and report read the folder as they read any other.
+A recording is a zip of a campaign's small files, each with the time at which it was written (UTC, to two seconds).
 """
 
 from __future__ import annotations

@@ -60,12 +60,10 @@ class Facts:
 
     @property
     def verdict(self) -> str:
-        """The result in a sentence, without the campaign's name."""
         return str(self.document["result"]["verdict"])
 
     @property
     def proof(self) -> str:
-        """How far the verdict can be believed, with its interval."""
         return str(self.document["result"]["proof"])
 
     @cached_property
@@ -124,18 +122,13 @@ class Facts:
 
     @cached_property
     def failures(self) -> tuple[tuple[str, str, tuple[Trial, ...]], ...]:
-        """(how, the last one's reason, trials): crashed and stopped trials by reason, the most frequent first.
-
-        Numbers in a reason do not tell two apart.
-        """
+        """(how, the last one's reason, trials): crashes by reason whatever its numbers, and what was stopped early."""
         groups: dict[tuple[str, str], list[Trial]] = defaultdict(list)
         for trial in self.history:
-            if trial.verdict.kind == "crash":
-                groups["crash", NUMBER.sub("#", in_a_line(trial.verdict.reason))].append(trial)
-            elif trial.verdict.kind == "cancelled":
-                groups["cancelled", ""].append(trial)
-        found = [(kind, in_a_line(some[-1].verdict.reason), tuple(some)) for (kind, _), some in groups.items()]
-        return tuple(sorted(found, key=lambda one: (one[0] != "crash", -len(one[2]))))
+            if (kind := trial.verdict.kind) in ("crash", "cancelled"):
+                reason = NUMBER.sub("#", in_a_line(trial.verdict.reason)) if kind == "crash" else ""
+                groups[kind, reason].append(trial)
+        return tuple((kind, in_a_line(some[-1].verdict.reason), tuple(some)) for (kind, _), some in groups.items())
 
     @cached_property
     def incidents(self) -> tuple[tuple[str, str], ...]:

@@ -43,10 +43,7 @@ def is_screen(console: Console) -> bool:
 
 def put(console: Console, line: RenderableType) -> None:
     """Print a line, cut at the edge of a screen, or a table."""
-    if isinstance(line, Text):
-        console.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
-    else:
-        console.print(line, highlight=False)
+    console.print(cut(line) if isinstance(line, Text) else line, highlight=False)
 
 
 def cut(text: Text) -> Text:

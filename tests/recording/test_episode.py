@@ -170,9 +170,8 @@ def test_a_hostile_policy_ends_its_episode_with_the_reason(tmp_path: Path, home:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["LunarLander-v3", "Pendulum-v1"])
-def test_the_usual_environments_are_drawn(tmp_path: Path, home: Path, name: str) -> None:
-    ledger = night(tmp_path, ZEROS, toml=CART.replace("CartPole-v1", name))
+def test_other_environments_are_drawn(tmp_path: Path, home: Path) -> None:
+    ledger = night(tmp_path, ZEROS, toml=CART.replace("CartPole-v1", "LunarLander-v3"))
 
     record(ledger, SANDBOX.level)
 

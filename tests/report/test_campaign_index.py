@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from environments.plugins import Refused
-from flows.cli.seeing import report
 from flows.engine.certifying import store
 from flows.report.write import rows, write_index, write_report
 from tests.report.test_report import FINISHED, Page, stored
@@ -37,20 +35,6 @@ def test_every_campaign_has_a_line_with_its_result_and_a_link(tmp_path: Path, ho
         text in shown.text for text in (first["headline"][1:], first["gain"], second["headline"][1:], "quad, loss")
     )
     assert "2 campaigns, 1 with" in shown.text
-
-
-def test_the_command_writes_it_and_refuses_it_for_some(
-    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stored(created(tmp_path), search(3, cancels=False))
-
-    assert report(all=True) == 0
-
-    assert capsys.readouterr().out.split() == [str(home / "index.html")]
-
-    assert "n/report.html" not in (home / "index.html").read_text(), "it has no report yet"
-    with pytest.raises(Refused, match="--all"):
-        report("n", all=True)
 
 
 @pytest.mark.parametrize("broken", ["{", '{"format": 99}', "null"])

@@ -55,23 +55,6 @@ def ended(
     return ledger
 
 
-def test_a_certificate_that_did_not_pass_says_why_and_that_the_baseline_ships(tmp_path: Path) -> None:
-    crashed = certified(2, [190, None, 182], [84, 70, 95])
-    assert outcome(FAILED).startswith("not certified, because on fresh runs the gain could be luck: p = 0.1, ")
-    assert outcome(crashed) == "not certified, because 1 of 3 fresh runs of the champion crashed: exited with status 3"
-    said = told(document(ended(tmp_path, up(), FAILED)))
-    assert outcome(FAILED) in said and "not certified, the baseline ships" in said
-
-
-def test_the_headline_has_the_numbers_of_fresh_runs_and_never_the_lucky_score() -> None:
-    assert headline(up(), "n", [PASSED]) == ("n: trial 2 certified: 192.3 against the baseline's 83 on fresh runs")
-    assert headline(up(), "n", [FAILED]) == (
-        "n: trial 2 not certified, the baseline ships: 101.3 against the baseline's 83 on fresh runs"
-    )
-    crashed = certified(2, [None, None], [84, 70])
-    assert headline(up(), "n", [crashed]).startswith("n: trial 2 not certified, the baseline ships: 2 of 2 fresh")
-
-
 def test_before_a_certificate_no_number_is_called_proven() -> None:
     said = headline(up(), "n")
 
