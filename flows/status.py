@@ -121,11 +121,7 @@ def certificates(ledger: Ledger) -> tuple[tuple[Certificate, ...], tuple[Certifi
 def result(
     ledger: Ledger, history: History, own: Sequence[Certificate], uncertified: str | None, ships_unproven: bool
 ) -> dict[str, str]:
-    """What was found in a sentence, and how far that can be believed.
-
-    Args:
-        ships_unproven: Whether a trial ships under a rule that makes no certificates.
-    """
+    """What was found in a sentence, and how far that can be believed. (ships_unproven: a rule made no certificate)"""
     verdict = headline(history, ledger.campaign.name, own).removeprefix(f"{ledger.campaign.name}: ")
     champion = best(history)
     if one := decisive(history, own):
@@ -160,13 +156,12 @@ def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate], how: 
     """
     champion, passed, trial = best(history), shipped(own), None
     if how != "running" and champion:
-        is_tested = any(one.champion == champion.number for one in own)
+        is_untested = all(one.champion != champion.number for one in own)
         if passed:
             trial = passed.champion
-        elif how == "finished" and not is_tested and not certifies(ledger.campaign.rule):
-            trial = champion.number
         elif own or how in ("finished", "failed"):
-            trial = 0
+            is_kept = how == "finished" and is_untested and not certifies(ledger.campaign.rule)
+            trial = champion.number if is_kept else 0
     which = None if trial is None else "champion" if trial else "baseline"
     return {"shipped": which, "shipped_trial": trial}
 
@@ -183,11 +178,8 @@ def _reserved(ledger: Ledger) -> dict[str, Any] | None:
 
 def _uncertified(ledger: Ledger) -> str | None:
     """Why the last life that searched made no certificate; None if it gave no reason."""
-    reason = None
-    for event in ledger.events():
-        if event["event"] in ("life", "uncertified") and "certify" not in event:
-            reason = event.get("reason")
-    return reason
+    searched = (one for one in ledger.events() if one["event"] in ("life", "uncertified") and "certify" not in one)
+    return [None, *(one.get("reason") for one in searched)][-1]
 
 
 def _ablation(ledger: Ledger, own: Sequence[Certificate]) -> list[str]:
@@ -377,10 +369,7 @@ def _tried(number: int, proposal: Proposal, champion: Trial | None) -> str:
 
 
 def under_way(ledger: Ledger, history: History) -> dict[str, Any]:
-    """What a running campaign does now: the trials that are trained or judged, and the certificate that is made.
-
-    It is cheap, so a live view asks for it again and again.
-    """
+    """What a running campaign does now: the trials that are trained or judged, and the certificate that is made."""
     waits: dict[int, str] = {}  # for a slot
     certify: Mapping[str, Any] | None = None
     for event in ledger.events():

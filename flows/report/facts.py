@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import Any
 
 from flows import status
 from flows.report import figures, ideas
-from flows.report.shareable import typed, without_secrets
+from flows.report.shareable import without_secrets
 from flows.spending.summary import parts
 from flows.views.terminal import duration
 from tasks.describe import changes
@@ -114,11 +115,9 @@ class Facts:
     @cached_property
     def costs(self) -> tuple[str, ...]:
         """Time, trials, fresh runs, money, GPU hours and model calls, as far as there were any."""
-        spent, made = self.document["spent"], (*self.own, *self.elsewhere)
-        fresh = sum(len(one.runs) - one.carried for one in made)
-        proof = [f"{fresh} runs for {'certificates' if len(made) > 1 else 'the certificate'}"] if made else []
+        spent, fresh = self.document["spent"], sum(len(one.runs) - one.carried for one in (*self.own, *self.elsewhere))
         trials = f"{spent['trials']} trial{'s' * (spent['trials'] != 1)}"
-        return (duration(spent["seconds"]), trials, *proof, *parts(self.document))
+        return (duration(spent["seconds"]), trials, *[f"{fresh} fresh runs"] * bool(fresh), *parts(self.document))
 
     @cached_property
     def failures(self) -> tuple[tuple[str, str, tuple[Trial, ...]], ...]:
@@ -141,7 +140,7 @@ class Facts:
         """None while it runs: making them would take time from the trials."""
         champion = best(self.history)
         program = champion.proposal.edit if champion else None
-        edit = f" --diff {typed(str(self.ledger.place_of(champion).diff))}" if champion and program else ""
+        edit = f" --diff {shlex.quote(str(self.ledger.place_of(champion).diff))}" if champion and program else ""
         attempt = f"nightshift try --in {self.name}{edit}"
         environment = self.ledger.environment
         return () if self.is_running else ideas.ideas(environment, self.history, self.run_again, attempt)
@@ -156,7 +155,7 @@ class Facts:
     @property
     def run_again(self) -> str:
         """The command that runs the same search under another name, with the campaign's own specification."""
-        return f"nightshift run {typed(str(self.ledger.path / 'spec.toml'))} --name {self.name}-again"
+        return f"nightshift run {shlex.quote(str(self.ledger.path / 'spec.toml'))} --name {self.name}-again"
 
     @cached_property
     def reproduce(self) -> str:

@@ -34,26 +34,24 @@ def ideas(environment: Environment, history: History, run: str, attempt: str) ->
         run: The command that runs the campaign's search again under another name.
         attempt: The command that runs the champion's program once, but for `--params`.
     """
-    return (*filter(None, [_longer_budget(environment, history, run)]), *_points(environment, history, attempt))
+    return (*_longer_budget(environment, history, run), *_points(environment, history, attempt))
 
 
-def _longer_budget(environment: Environment, history: History, run: str) -> Idea | None:
+def _longer_budget(environment: Environment, history: History, run: str) -> Iterator[Idea]:
     champion = best(history)
     curve = [value for value in (champion.runs[-1].curve if champion and champion.runs else ()) if value is not None]
     if champion is None or len(curve) < 15:
-        return None
+        return
     sign = 1 if champion.score.higher_is_better else -1
     whole, last = sign * (curve[-1] - curve[0]), sign * (curve[-1] - curve[-5])
-    if whole <= 0 or last <= RISING * whole:
-        return None
-    seconds = 2 * environment.budget_seconds
-    steps = f" --set budget_steps={2 * environment.budget_steps:g}" if environment.budget_steps else ""
-    return Idea(
-        f"A longer budget: {seconds:g} s instead of {environment.budget_seconds:g} s.",
-        f"Trial {champion.number} was still improving when its budget was used up: the last fifth of it brought "
-        f"{last / whole:.0%} of its whole rise.",
-        f"{run} --set budget_seconds={seconds:g}{steps}",
-    )
+    if 0 < RISING * whole < last:
+        seconds = 2 * environment.budget_seconds
+        steps = f" --set budget_steps={2 * environment.budget_steps:g}" if environment.budget_steps else ""
+        words = f"A longer budget: {seconds:g} s instead of {environment.budget_seconds:g} s."
+        why = f"Trial {champion.number} was still improving when its budget was used up: the last fifth of it brought "
+        yield Idea(
+            words, f"{why}{last / whole:.0%} of its whole rise.", f"{run} --set budget_seconds={seconds:g}{steps}"
+        )
 
 
 def _points(environment: Environment, history: History, attempt: str) -> Iterator[Idea]:

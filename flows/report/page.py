@@ -57,11 +57,8 @@ def campaigns(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def picture(facts: Facts, titled: bool = False) -> Figure:
     """The campaign in one figure. (titled: with the result above, to be seen alone)"""
-    environment = facts.ledger.environment
-    return progress.draw(
-        facts.history, facts.name, metric=environment.metric, higher_is_better=environment.higher_is_better,
-        certificates=facts.own, titled=titled,
-    )  # fmt: skip
+    of = facts.ledger.environment
+    return progress.draw(facts.history, facts.name, of.metric, of.higher_is_better, facts.own, titled)
 
 
 def _episode(facts: Facts) -> tuple[tuple[PlayedEpisode, ...] | str | None, str]:

@@ -108,9 +108,8 @@ def outcome(document: Document) -> Iterator[Text]:
         yield Text(f"in {transfer['where']}: {transfer['words']}")
     yield from (Text(line, "dim") for line in _notes(document) if line)
     for waiting in document["waiting"]:
-        trial, name = waiting["trial"], document["campaign"]
-        words = f"trial {trial} by {waiting['proposer']} waits for approval"
-        yield Text(f"{words}: nightshift approve {name} {trial}, or nightshift reject {name} {trial}", "yellow")
+        which = f"{document['campaign']} {waiting['trial']}"
+        yield Text(f"it waits for you: nightshift approve {which}, or nightshift reject {which}", "yellow")
 
 
 def _notes(document: Document) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """A campaign in one figure: every trial in the order of decision, the champion estimate, and the fresh runs beside.
 
-    picture = draw(history, "cartpole-1", metric="return/mean", higher_is_better=True)
+    picture = draw(history, "cartpole-1", "return/mean", higher_is_better=True)
 
 The band around the champion estimate is one standard deviation between training runs. Verdicts differ in shape as well
 as in colour; trials without a score lie at the lower edge, and a certificate's fresh runs in a column at the right.
@@ -77,8 +77,8 @@ def _estimates(history: History) -> NDArray[np.float64]:
 
 
 def draw(
-    history: History, campaign: str, *, metric: str, higher_is_better: bool,
-    certificates: Sequence[Certificate] = (), titled: bool = True,
+    history: History, campaign: str, metric: str, higher_is_better: bool, certificates: Sequence[Certificate] = (),
+    titled: bool = True,
 ) -> Figure:  # fmt: skip
     """Draw a campaign.
 

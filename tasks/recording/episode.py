@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pydantic import PrivateAttr, TypeAdapter, ValidationError
 
@@ -89,16 +89,6 @@ class Recording:
 RECORDING = TypeAdapter(Recording)
 
 
-class Side(NamedTuple):
-    """A policy that plays: a run of the certificate or of the search."""
-
-    name: Arm
-    trial: Trial
-    run: Run
-    score: float | None
-    is_fresh: bool
-
-
 def load(path: Path) -> Recording | None:
     """The recording in a campaign's directory; None without one."""
     try:
@@ -126,11 +116,12 @@ def record(ledger: Ledger, champion: Trial | None, isolation: str, allow_unsandb
     with tempfile.TemporaryDirectory(prefix=".recording-", dir=ledger.path, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         try:
-            for side in (_side(ledger, "baseline", first, champion), _side(ledger, "champion", champion, champion)):
-                who = f"the {side.name}, {side.run.dir}: "
-                film = films[side.name] = _film(ledger, side, Isolation(choose(isolation), allow_unsandboxed), folder)
-                facts = (film.total, film.steps, film.cut, side.score, side.is_fresh)
-                played.append(PlayedEpisode(side.name, side.trial.number, side.run.dir, *facts))
+            for arm, trial in dict[Arm, Trial]({"baseline": first, "champion": champion}).items():
+                run, score, is_fresh = _player(ledger, arm, trial, champion)
+                who, log = f"the {arm}, {run.dir}: ", folder / f"{arm}.txt"
+                film = films[arm] = _film(ledger, trial, run, Isolation(choose(isolation), allow_unsandboxed), log)
+                facts = (film.total, film.steps, film.cut, score, is_fresh)
+                played.append(PlayedEpisode(arm, trial.number, run.dir, *facts))
             _draw(films, folder / GIF)
             made = Recording(champion.number, tuple(played))
         except FAULTS as wrong:
@@ -142,14 +133,13 @@ def record(ledger: Ledger, champion: Trial | None, isolation: str, allow_unsandb
     (ledger.path / FILE).write_bytes(RECORDING.dump_json(made, indent=2) + b"\n")
 
 
-def _side(ledger: Ledger, name: Arm, trial: Trial, champion: Trial) -> Side:
-    """The run whose checkpoint plays: of the certificate, since a search picks lucky ones, else of the search."""
+def _player(ledger: Ledger, arm: Arm, trial: Trial, champion: Trial) -> tuple[Run, float | None, bool]:
+    """The run whose checkpoint plays, its score, and whether it is of the certificate: a search picks lucky ones."""
     newest = next((one for one in reversed(ledger.certificates()) if not one.elsewhere), None)
     fresh = newest.runs if newest and newest.champion == champion.number else ()
-    runs = [Side(name, trial, one.run, one.score.value, True) for one in fresh if one.arm == name]
-    pairs = zip(trial.runs, trial.score.each, strict=False)
-    runs += [Side(name, trial, run, score.value, False) for run, score in pairs]
-    return next((side for side in runs if not _why_gone(ledger, side.run)), runs[-1])
+    runs = [(one.run, one.score.value, True) for one in fresh if one.arm == arm]
+    runs += [(run, score.value, False) for run, score in zip(trial.runs, trial.score.each, strict=False)]
+    return next((one for one in runs if not _why_gone(ledger, one[0])), runs[-1])
 
 
 def _why_gone(ledger: Ledger, run: Run) -> str | None:
@@ -162,21 +152,21 @@ def _why_gone(ledger: Ledger, run: Run) -> str | None:
     return changed_since(place, run)
 
 
-def _film(ledger: Ledger, side: Side, isolation: Isolation, folder: Path) -> Film:
+def _film(ledger: Ledger, trial: Trial, run: Run, isolation: Isolation, log: Path) -> Film:
     """The film of an episode by the judge's settings; raises one of FAULTS."""
-    environment, place = ledger.environment, TrialDir(ledger.path / side.run.dir)
-    if gone := _why_gone(ledger, side.run):
+    environment, place = ledger.environment, TrialDir(ledger.path / run.dir)
+    if gone := _why_gone(ledger, run):
         raise Misbehaved(gone)
-    if not isolation.may_run(side.trial.proposal.edit):
+    if not isolation.may_run(trial.proposal.edit):
         raise Misbehaved("its program is edited, and there is no sandbox (isolation none)")
-    if side.run.isolation != isolation.level:
+    if run.isolation != isolation.level:
         file_trees.open_to_all(place.out)
     workspace.relocate(place, environment)
     assert isinstance(environment.judge, Control), "only its episodes are recorded"
     judge = _FilmedControl.of(environment.judge)
     exam = Exam(ledger.seed("recording", ledger.key(0)), folder=environment.folder, check=interrupt.check)
     with Program(
-        workspace.fill(environment.judge.command(), {}), cwd=place.workspace, log=folder / f"{side.name}.txt",
+        workspace.fill(environment.judge.command(), {}), cwd=place.workspace, log=log,
         marker=f"{ledger.campaign.campaign_id}/recording", level=isolation.level, view=view(environment, place),
         limits=environment.limits, pipes=True,
     ) as policy:  # fmt: skip

@@ -42,11 +42,7 @@ def faults(ledger: Ledger) -> list[str]:
 
 def picture_of(ledger: Ledger) -> bytes:
     of = ledger.environment
-    picture = draw(
-        ledger.history(), ledger.campaign.name, metric=of.metric, higher_is_better=of.higher_is_better,
-        certificates=ledger.certificates(),
-    )  # fmt: skip
-    return png(picture)
+    return png(draw(ledger.history(), ledger.campaign.name, of.metric, of.higher_is_better, ledger.certificates()))
 
 
 def write(ledger: Ledger, history: History) -> None:
