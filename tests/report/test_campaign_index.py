@@ -43,21 +43,12 @@ def test_a_campaign_that_cannot_be_read_says_so_and_hides_no_other(tmp_path: Pat
     (home / "bad").mkdir()
     (home / "bad/campaign.json").write_text(broken)
     (home / "no campaign/campaign.json").mkdir(parents=True)
+    hostile = "<img src=x onerror=alert(1)>"  # any folder can hold a campaign.json
+    shutil.copytree(home / "good", home / hostile)
 
     states = {row["campaign"]: row["state"] for row in rows()}
-
-    assert states == {"good": "interrupted", "bad": "unreadable"}
-    assert "cannot be read" in write_index().read_text()
-
-
-def test_a_folder_whose_name_is_none_of_a_campaign_is_shown_and_not_linked(tmp_path: Path, home: Path) -> None:
-    write_report(stored(created(tmp_path, "good"), search(3, cancels=False)), FINISHED)
-    names = {"javascript:alert(1)", "<img src=x onerror=alert(1)>", "Two Words", "-rf"}
-    for name in names:
-        shutil.copytree(home / "good", home / name)
-
     shown = Page(write_index().read_text())
 
-    assert {row["campaign"] for row in rows()} == {"good", *names}
-    assert links(shown) == {"good/report.html"} and all(name in shown.text for name in names)
+    assert states == {"good": "interrupted", "bad": "unreadable", hostile: "unreadable"}
+    assert links(shown) == {"good/report.html"} and "cannot be read" in shown.text and hostile in shown.text
     assert "img" not in {tag for tag, _ in shown.tags}

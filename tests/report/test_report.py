@@ -75,9 +75,8 @@ def test_a_report_answers_the_questions_of_a_morning(tmp_path: Path, home: Path)
     assert "other" in page_of(ledger).text, "a row for each environment that was asked"
 
 
-def test_of_a_campaign_whose_baseline_crashed_nothing_is_said_that_only_scores_could_tell(
-    tmp_path: Path, home: Path
-) -> None:
+def test_a_campaign_without_a_trial_or_whose_baseline_crashed_has_a_report_too(tmp_path: Path, home: Path) -> None:
+    write_report(created(tmp_path, "empty"))
     ledger = stored(created(tmp_path), (tried((), None),))
     ending = CampaignEnd("failed", "the baseline crashed: `nightshift rerun n 0`")
 
@@ -91,20 +90,6 @@ def test_of_a_campaign_whose_baseline_crashed_nothing_is_said_that_only_scores_c
 def test_a_campaign_that_can_go_on_is_not_to_be_run_again(tmp_path: Path, home: Path, state: str) -> None:
     ledger = stored(created(tmp_path), (tried((), 1.0),))
     assert "nightshift resume n" in Facts.of(ledger, CampaignEnd(state, "asked to stop")).answers["What next?"]
-
-
-@pytest.mark.parametrize("values", [(), (None,), (1.0, None, None), (1.0, 1.0)], ids=str)
-def test_a_campaign_with_little_or_no_score_has_a_report_too(
-    tmp_path: Path, home: Path, values: tuple[float | None, ...]
-) -> None:
-    history: History = ()
-    for value in values:
-        history += (tried(history, value),)
-    ledger = stored(created(tmp_path), history)
-
-    write_report(ledger)
-
-    assert "What failed" in Page((ledger.path / "report.html").read_text()).text
 
 
 def test_texts_of_programs_and_models_are_shown_and_not_run(tmp_path: Path, home: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_campaign_ends_with_what_binds(tmp_path: Path) -> None:
         assert document(ledger)["ends"] - time.time() == pytest.approx(3600, abs=30)
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("width", [60, 120])
 def test_no_line_of_the_live_view_is_wider_than_the_terminal(tmp_path: Path, width: int) -> None:
     ledger = campaign(tmp_path)
     propose(ledger, 0)
