@@ -112,7 +112,8 @@ def record(ledger: Ledger, champion: Trial | None, isolation: str, allow_unsandb
         return
     for old in ledger.path.glob(".recording-*"):  # left by one that was killed
         file_trees.remove(old)
-    films, played, who = dict[Arm, Film](), list[PlayedEpisode](), ""
+    films: dict[Arm, Film] = {}
+    played, who = list[PlayedEpisode](), ""
     with tempfile.TemporaryDirectory(prefix=".recording-", dir=ledger.path, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         try:
