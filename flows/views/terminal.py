@@ -43,7 +43,10 @@ def is_screen(console: Console) -> bool:
 
 def put(console: Console, line: RenderableType) -> None:
     """Print a line, cut at the edge of a screen, or a table."""
-    console.print(cut(line) if isinstance(line, Text) else line, highlight=False)
+    if isinstance(line, Text):  # a text that is printed loses what it says of its own width
+        console.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
+    else:
+        console.print(line, highlight=False)
 
 
 def cut(text: Text) -> Text:
