@@ -18,7 +18,8 @@ from prefect.states import Completed, Paused, Running
 from pydantic import Field
 
 from flows.server.api import impatient_client
-from flows.views.terminal import changes, code
+from flows.views.terminal import code
+from tasks.describe import parameter_changes
 from tasks.store import approval
 from tasks.store.approval import Parked
 from tasks.store.ledger import Ledger
@@ -68,7 +69,7 @@ def collect(ledger: Ledger) -> tuple[Parked, ...]:
 
 def page(proposal: Proposal, defaults: Params) -> str:
     """A proposal in Markdown: rationale, changes and diff."""
-    changed = [code(change) for change in changes(proposal.params, defaults)]
+    changed = [code(" ".join(clean(change))) for change in parameter_changes(proposal.params, defaults)]
     parts = [f"**{proposal.proposer}** {proposal.model}".strip(), inert(plain(proposal.rationale)), *changed]
     if proposal.edit:
         fence = "`" * (3 + proposal.edit.count("`"))  # no fence in the diff ends ours

@@ -1,7 +1,6 @@
 """A night in ten seconds: a recorded campaign fills a folder again, at the pace of its files, before the live view.
 
-A recording is a zip of a campaign's small files, each with the time at which it was written (UTC, to two seconds), so
-nothing is simulated: live view and report read the folder as they read any other.
+A recording is a zip of a campaign's small files, each with the time at which it was written (UTC, to two seconds).
 """
 
 from __future__ import annotations
@@ -89,36 +88,34 @@ def play(file: Path, console: Console) -> Ledger:
 
 
 class _Replay(CampaignWatch):
-    """The live view of a night that is played: its files, and when each was written; of files that grow, each line."""
+    """The live view of a night that is played, by when each file was written; of files that grow, each line."""
 
     look_seconds: ClassVar[float] = 0.1
 
     def __init__(self, archive: zipfile.ZipFile, console: Console) -> None:
-        self._files: dict[str, tuple[float, bytes]] = {}
-        self._lines: dict[str, list[tuple[float, bytes]]] = {}
+        self._chunks: dict[str, list[tuple[float, bytes]]] = {}
         for info in archive.infolist():
             name, written = info.filename, float(calendar.timegm((*info.date_time, 0, 0, 0)))
             if ".." in PurePath(name).parts or not any(fnmatch(name, part) for part in PARTS):
                 continue
-            self._files[name] = (written, archive.read(info))
+            content = archive.read(info)
+            self._chunks[name] = [(written, content)]
             if name.endswith(".jsonl"):
-                lines = self._files[name][1].splitlines(keepends=True)
+                lines = content.splitlines(keepends=True)
                 said = [float(facts.get("time", facts.get("elapsed", 0.0))) for facts in map(json.loads, lines)]
                 began = 0.0 if name == "events.jsonl" else written - max(said)
-                self._lines[name] = [(began + at, line) for at, line in zip(said, lines, strict=True)]
-        super().__init__(check_name(json.loads(self._files["campaign.json"][1])["name"]), console)
+                self._chunks[name] = [(began + at, line) for at, line in zip(said, lines, strict=True)]
+        super().__init__(check_name(json.loads(self._chunks["campaign.json"][0][1])["name"]), console)
         self.folder, self._start = home() / self._name, time.monotonic()
-        self.begin, self.end = (self._lines["events.jsonl"][place][0] for place in (0, -1))
+        self.begin, self.end = (self._chunks["events.jsonl"][place][0] for place in (0, -1))
 
     def fill(self, moment: float) -> None:
         """Bring the folder to what it was at a moment (Unix time)."""
         (self.folder / "trials").mkdir(parents=True, exist_ok=True)
-        for name, (written, content) in self._files.items():
-            path, is_due = self.folder / name, written <= moment or moment >= self.end
-            if name in self._lines:
-                content = b"".join(line for told, line in self._lines[name] if told <= moment)
-                is_due = bool(content)
-            if is_due and not (path.is_file() and path.stat().st_size == len(content)):
+        for name, chunks in self._chunks.items():
+            due = [content for written, content in chunks if written <= moment or moment >= self.end]
+            path, content = self.folder / name, b"".join(due)
+            if due and not (path.is_file() and path.stat().st_size == len(content)):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
 

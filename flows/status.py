@@ -22,7 +22,6 @@ from environments.score import Score
 from flows.spec.spec import runs_in_time
 from flows.spending.summary import money
 from flows.views.own_servers import own_servers
-from flows.views.terminal import changes
 from tasks import describe
 from tasks.describe import caution, headline, outcome, where
 from tasks.numbers import number
@@ -72,6 +71,10 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     uncertified = None if how == "running" or is_tested else _uncertified(ledger)
     ships = _shipped(ledger, history, own, how)
     now = under_way(ledger, history) if how == "running" else {"under_way": [], "certifying": None}
+    last, transfers = of_certificate(own[-1]) if own else None, [of_certificate(one) for one in elsewhere]
+    rows_elsewhere = [
+        {"name": one["where"], "passed": one["passed"], "words": one["words"]} for one in (last, *transfers) if one
+    ]
     return {
         "campaign": campaign.name, "campaign_id": campaign.campaign_id, "environment": campaign.environment,
         "folder": str(ledger.path.absolute()),
@@ -85,12 +88,12 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "baseline": _scored(history, baseline(history)),
         "champion": of_champion(history, champion, own),
         **ships,
-        "certificate": of_certificate(own[-1]) if own else None,
+        "certificate": last,
         "reserved": _reserved(ledger),
         "uncertified": uncertified,
         "ablation": _ablation(ledger, own),
-        "transfers": [of_certificate(one) for one in elsewhere],
-        "elsewhere": _elsewhere((*own, *elsewhere)),
+        "transfers": transfers,
+        "elsewhere": {"rows": rows_elsewhere} if transfers else None,
         "cancelled": {"due": sum(run.due is not None for trial in history for run in trial.runs)},
         "imported": _imported(ledger),
         "trials": list(rows(history, own)),
@@ -118,11 +121,7 @@ def certificates(ledger: Ledger) -> tuple[tuple[Certificate, ...], tuple[Certifi
 def result(
     ledger: Ledger, history: History, own: Sequence[Certificate], uncertified: str | None, ships_unproven: bool
 ) -> dict[str, str]:
-    """What was found in a sentence, and how far that can be believed.
-
-    Args:
-        ships_unproven: Whether a trial ships under a rule that makes no certificates.
-    """
+    """What was found in a sentence, and how far that can be believed. (ships_unproven: a rule made no certificate)"""
     verdict = headline(history, ledger.campaign.name, own).removeprefix(f"{ledger.campaign.name}: ")
     champion = best(history)
     if one := decisive(history, own):
@@ -157,13 +156,12 @@ def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate], how: 
     """
     champion, passed, trial = best(history), shipped(own), None
     if how != "running" and champion:
-        is_tested = any(one.champion == champion.number for one in own)
+        is_untested = all(one.champion != champion.number for one in own)
         if passed:
             trial = passed.champion
-        elif how == "finished" and not is_tested and not certifies(ledger.campaign.rule):
-            trial = champion.number
         elif own or how in ("finished", "failed"):
-            trial = 0
+            is_kept = how == "finished" and is_untested and not certifies(ledger.campaign.rule)
+            trial = champion.number if is_kept else 0
     which = None if trial is None else "champion" if trial else "baseline"
     return {"shipped": which, "shipped_trial": trial}
 
@@ -180,11 +178,8 @@ def _reserved(ledger: Ledger) -> dict[str, Any] | None:
 
 def _uncertified(ledger: Ledger) -> str | None:
     """Why the last life that searched made no certificate; None if it gave no reason."""
-    reason = None
-    for event in ledger.events():
-        if event["event"] in ("life", "uncertified") and "certify" not in event:
-            reason = event.get("reason")
-    return reason
+    searched = (one for one in ledger.events() if one["event"] in ("life", "uncertified") and "certify" not in one)
+    return [None, *(one.get("reason") for one in searched)][-1]
 
 
 def _ablation(ledger: Ledger, own: Sequence[Certificate]) -> list[str]:
@@ -210,17 +205,16 @@ def state(ledger: Ledger) -> str:
 def urls(ledger: Ledger) -> dict[str, str]:
     """The addresses of the campaign's trials in MLflow, and of its last life in Prefect."""
     pages = [event["page"] for event in ledger.events() if event["event"] == "life" and event.get("page")]
-    found = {"prefect": pages[-1]} if pages else {}
-    found |= {f"mlflow_{key}": value for key, value in sync.last(ledger).urls.items()}
-    home = ledger.path.parent
-    if str(home / "mlflow.db") not in found.get("mlflow_command", ""):
-        return found
-    page = page_of(home, "mlflow")  # the home's own database has addresses while `nightshift up` serves it
-    if page is None:
-        return found | {"mlflow_command": "nightshift up"}
-    del found["mlflow_command"]
-    paths = {key: found.pop(key) for key in list(found) if key.startswith("mlflow_") and key.endswith("path")}
-    return found | {key.removesuffix("path") + "url": page + path for key, path in paths.items()}
+    found = {f"mlflow_{key}": value for key, value in sync.last(ledger).urls.items()}
+    if str(ledger.path.parent / "mlflow.db") in found.get("mlflow_command", ""):
+        # The home's own database has addresses while `nightshift up` serves it.
+        page = page_of(ledger.path.parent, "mlflow")
+        found["mlflow_command"] = "nightshift up"
+        if page is not None:
+            paths = {key: value for key, value in found.items() if key.endswith("path")}
+            found = {key: value for key, value in found.items() if key not in ("mlflow_command", *paths)}
+            found |= {key.removesuffix("path") + "url": page + path for key, path in paths.items()}
+    return ({"prefect": pages[-1]} if pages else {}) | found
 
 
 def stored_spec(ledger: Ledger) -> dict[str, Any]:
@@ -252,6 +246,7 @@ def summary(ledger: Ledger) -> dict[str, Any]:
 
 
 def _scored(history: History, trial: Trial | None) -> dict[str, Any] | None:
+    """A trial's mean over all of its runs."""
     if trial is None:
         return None
     known = [score for score in measured(history, trial.number) if score.value is not None]
@@ -262,11 +257,11 @@ def _scored(history: History, trial: Trial | None) -> dict[str, Any] | None:
 
 
 def of_champion(history: History, champion: Trial | None, own: Sequence[Certificate]) -> dict[str, Any] | None:
-    """A champion as the status shows it; None without a score."""
-    scored = _scored(history, champion)
-    if champion is None or scored is None:
+    """A champion as the status shows it; None without one."""
+    if champion is None:
         return None
-    return {**scored, "level": level(champion, own), "estimate": estimate(history, champion)}
+    believed = {"level": level(champion, own), "estimate": estimate(history, champion)}
+    return (_scored(history, champion) or {}) | believed
 
 
 def estimate(history: History, champion: Trial) -> dict[str, float] | None:
@@ -300,24 +295,9 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
         "reused": [run.score.value for run in one.reused], "not_reused": one.not_reused,
         "same_units": one.same_units, "machines": list(one.machines),
         "champion": _arm(one, "champion"), "baseline": _arm(one, "baseline"),
-        "guards": [
-            asdict(guard) | {"loss": _finite(guard.loss), "holds": guard.holds}
-            for guard in one.guards
-        ],
+        "guards": [asdict(guard) | {"loss": _finite(guard.loss), "holds": guard.holds} for guard in one.guards],
         "looked_before": one.looked_before, "words": outcome(one), "caution": caution(one),
     }  # fmt: skip
-
-
-def _elsewhere(every: Sequence[Certificate]) -> dict[str, Any] | None:
-    """All environments and budgets side by side; None without a certificate elsewhere."""
-    apart = [one.champion for one in every if one.elsewhere]
-    if not apart:
-        return None
-    newest = {(one.champion, one.elsewhere, one.environment, one.budget): one for one in every}
-    shown = [one for one in newest.values() if one.champion == max(apart)]
-    shown.sort(key=lambda one: (one.elsewhere, one.environment, one.budget))
-    rows = [{"name": where(one), "passed": one.passed, "words": outcome(one)} for one in shown]
-    return {"rows": rows}
 
 
 def _arm(one: Certificate, arm: Arm) -> dict[str, Any]:
@@ -333,14 +313,13 @@ def _imported(ledger: Ledger) -> dict[str, Any] | None:
     """The trials of another tool that proposers know, the best ones in full; None without any."""
     if not (every := earlier_trials.read(ledger.environment.folder)):
         return None
-    sign = 1 if ledger.environment.higher_is_better else -1
-    scored = [(-sign * one.score, place, one) for place, one in enumerate(every, 1) if one.score is not None]
-    best = [(place, one) for _, place, one in sorted(scored, key=lambda each: each[:2])[:IMPORTED_BEST]]
+    sign = -1 if ledger.environment.higher_is_better else 1
+    scored = sorted((sign * one.score, place, one) for place, one in enumerate(every, 1) if one.score is not None)
     told = [
         {"number": place, "score_there": one.score, "params": dict(one.params), "note": " ".join(clean(one.note))}
-        for place, one in best
+        for _, place, one in scored[:IMPORTED_BEST]
     ]
-    top = f"the best {number(best[0][1].score)}" if best else "none with a score"
+    top = f"the best {number(scored[0][2].score)}" if scored else "none with a score"
     words = f"{len(every)} imported trials, {top}: measured by another tool; proposers know them, nothing compares "
     return {"count": len(every), "scored": len(scored), "best": told, "words": f"{words}with them"}
 
@@ -357,21 +336,19 @@ def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str
             "score": trial.score.value, "gain": _gain(trial, scores[champion.number] if champion else []),
             "se": trial.score.se, "n": trial.score.n, "also": trial.score.also,
             "runs": len(trial.runs), "values": list(trial.score.values),
-            "reruns": [
-                {"of": rerun.of, "score": rerun.score.value} for rerun in trial.reruns
-            ],
+            "reruns": [{"of": rerun.of, "score": rerun.score.value} for rerun in trial.reruns],
             "due": due and {"fraction": due.fraction, "reason": due.reason},
             "seconds": sum(run.seconds for run in trial.runs),
             "machine": trial.runs[-1].machine if trial.runs else "",
             "params": proposal.params,
-            "tried": "the baseline" if trial.number == 0 else _tried(proposal, champion),
+            "tried": _tried(trial.number, proposal, champion),
             "description": proposal.rationale, "reason": trial.verdict.reason, "why": in_short(trial.verdict.reason),
             "notes": list(trial.notes), "proposer": proposal.proposer, "model": proposal.model,
             "category": proposal.category, "expected": proposal.expected, "instead_of": proposal.instead_of,
             "usd": trial.cost,
         }  # fmt: skip
-        measurements = [(trial.number, one) for one in trial.score.each]
-        for of, score in measurements + [(rerun.of, rerun.score) for rerun in trial.reruns]:
+        each = [(trial.number, one) for one in trial.score.each] + [(one.of, one.score) for one in trial.reruns]
+        for of, score in each:
             scores[of] += [score.value] if score.value is not None else []
         champion = trial if trial.verdict.kind == "keep" else champion
 
@@ -384,23 +361,15 @@ def _gain(trial: Trial, champions: Sequence[float]) -> float | None:
     return more if trial.score.higher_is_better else -more
 
 
-def _tried(proposal: Proposal, champion: Trial | None) -> str:
-    """What a proposal changes of the champion, an edit of the program first."""
-    if champion is None:
-        return ", ".join(changes(proposal.params, {}))
-    parts = changes(proposal.params, champion.proposal.params)
-    if proposal.edit and proposal.edit != champion.proposal.edit:
-        lines = proposal.edit.splitlines()
-        more, less = (sum(line.startswith(sign) and not line.startswith(3 * sign) for line in lines) for sign in "+-")
-        parts.insert(0, f"the program, +{more} -{less} lines")
-    return ", ".join(parts) or "the champion again"
+def _tried(number: int, proposal: Proposal, champion: Trial | None) -> str:
+    """What a trial changes of the champion of that time."""
+    if number == 0:
+        return "the baseline"
+    return ", ".join(describe.changes(proposal, champion)) or "the champion again"
 
 
 def under_way(ledger: Ledger, history: History) -> dict[str, Any]:
-    """What a running campaign does now: the trials that are trained or judged, and the certificate that is made.
-
-    It is cheap, so a live view asks for it again and again.
-    """
+    """What a running campaign does now: the trials that are trained or judged, and the certificate that is made."""
     waits: dict[int, str] = {}  # for a slot
     certify: Mapping[str, Any] | None = None
     for event in ledger.events():
@@ -438,18 +407,17 @@ def _trial_under_way(ledger: Ledger, history: History, number: int, waits_for: s
         "waits_for": waits_for, "seconds": min(max(seconds, 0.0), environment.budget_seconds),
         "budget_seconds": environment.budget_seconds,
         "value": value, "champion_value": curve[passed - 1] if passed else None,
-        "tried": "the baseline" if number == 0 else _tried(proposal, champion),
+        "tried": _tried(number, proposal, champion),
         "description": proposal.rationale, "proposer": proposal.proposer,
     }  # fmt: skip
 
 
 def _newest_run(ledger: Ledger, number: int) -> tuple[TrialDir, str]:
-    """The run of a trial that began last, its own ones in their order before its reruns; and its name, as in run-2."""
+    """The run of a trial that began last, and its name, as in run-2; empty for the first one."""
     first = ledger.place(number).path
-    parts = [path.name.removeprefix(f"{first.name}-").split("-") for path in first.parent.glob(f"{first.name}-*")]
-    later = [(part[0] == "again", int(part[1]), "-".join(part)) for part in parts if part[0] in ("run", "again")]
-    part = max(later)[2] if later else ""
-    return ledger.place(number, part), part
+    begun = [run for path in first.parent.glob(f"{first.name}-*") if (run := TrialDir(path)).config.is_file()]
+    newest = max(begun, key=lambda run: run.config.stat().st_mtime, default=TrialDir(first))
+    return newest, newest.path.name.removeprefix(first.name).removeprefix("-")
 
 
 def _newest_report(path: Path, metric: str) -> tuple[float, float | None] | None:
@@ -484,9 +452,10 @@ def _ends(ledger: Ledger, history: History, certifying: Mapping[str, Any] | None
     """Unix time at which a running campaign is expected to end, by the time of its last trials and by its limits."""
     spec, reserved, now = stored_spec(ledger), _reserved(ledger), time.time()
     recent = [one.wall_seconds + one.proposal.seconds for one in history[-RECENT:]]
-    trials = 0.0 if certifying else max(spec["trials"] - budgets_used(history), 0.0)
-    runs = certifying["runs"] - certifying["run"] + 1 if certifying else 0
-    if reserved and not certifying:
+    trials, runs = max(spec["trials"] - budgets_used(history), 0.0), 0
+    if certifying:
+        trials, runs = 0.0, certifying["runs"] - certifying["run"] + 1
+    elif reserved:
         runs = reserved["champion"] + reserved["baseline"]
     left = statistics.median(recent) * (trials + runs / spec["replicates"]) / spec.get("parallel", 1)
     until = datetime.datetime.fromisoformat(spec["until"]).timestamp() if spec.get("until") else math.inf

@@ -2,7 +2,7 @@
 
 It reads the campaign's status document and nothing else, so the flow does not know that somebody watches, and a
 campaign of another process can be watched as well. On a terminal the live view stands below the lines and is gone at
-the end; a file or a pipe gets plain lines, one when a trial begins and one when it is decided.
+the end; a file or a pipe gets the lines alone.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ from tasks.trial import History
 
 BAR = 20
 """Columns of a bar."""
-DECISIVE = ("life", "settled", "certify", "certified", "answer", "approval")
-"""Events after which the document is read again."""
 Document = Mapping[str, Any]
 
 
@@ -48,7 +46,7 @@ class CampaignWatch:
         self._document: dict[str, Any] = {}
         """Its texts are cleaned."""
         self._events: list[dict[str, Any]] = []
-        self._decisive, self._began = -1, 0.0
+        self._began = 0.0
         self._told: set[object] = set()
         """What a line was printed of."""
         self._over = threading.Event()
@@ -90,26 +88,23 @@ class CampaignWatch:
         except (OSError, ValueError, Refused) as fault:  # a directory that is moved or removed under our eyes
             return Text(f"the campaign's directory cannot be read: {clean(str(fault))}", "dim")
         for event in self._events:
-            words = event.get("words") or (event.get("error") if event["event"] == "tracking" else None)
-            if isinstance(words, str):
-                self._tell((event["event"], event["time"]), Text(f" > {clean(words)}", "dim"))
+            if words := event.get("words") or (event["event"] == "tracking" and event.get("error")):
+                self._tell((event["event"], event["time"]), Text(f" > {clean(str(words))}", "dim"))
         for row in self._document["trials"]:
             if (row["trial"], row["attempt"]) not in self._told:
                 self._tell("heading", HEADING)
                 self._tell((row["trial"], row["attempt"]), trial_line(row))
-        if not is_screen(self._console):
-            for key, line in begun(self._document):
-                self._tell(key, line)
+        if (waiting := self._document["waiting"]) and not is_screen(self._console):
+            self._tell(("waiting", waiting[-1]["trial"]), Text(f" > {_waits(self._document)}"))
         return live_view(self._document)
 
     def read(self) -> None:
-        """Read what runs now, and everything if something was decided since."""
+        """Read what runs now, and everything if there is a new event."""
         self._ledger = ledger = self._ledger or Ledger.open(self._name)
-        self._events = list(ledger.events())
-        decisive = sum(event["event"] in DECISIVE for event in self._events)
-        if decisive != self._decisive:
-            self._document, self._history = cleaned(document(ledger)), ledger.history()
-            self._decisive, self._began = decisive, time.time() - self._document["spent"]["seconds"]
+        events = list(ledger.events())
+        if not self._document or len(events) != len(self._events):
+            self._events, self._document, self._history = events, cleaned(document(ledger)), ledger.history()
+            self._began = time.time() - self._document["spent"]["seconds"]
         self._document |= cleaned(under_way(ledger, self._history))
         self._document["spent"]["seconds"] = time.time() - self._began
 
@@ -118,18 +113,6 @@ class CampaignWatch:
         if fact not in self._told:
             self._told.add(fact)
             put(self._console, line)
-
-
-def begun(document: Document) -> Iterator[tuple[object, Text]]:
-    """For a file: the lines of what is under way, each with what it is about."""
-    for trial in document["under_way"]:
-        line = f" > {trial['trial']:>4}  {'begins':<9} {'':>8}  {_why(trial)}  {trial['tried']}  [{_count(document)}]"
-        yield ("begins", trial["trial"]), Text(line)
-    if made := document["certifying"]:
-        yield ("certificate", made["trial"]), Text(f" > certificate: {_compared(made)}, at most {made['runs']} runs")
-    for waiting in document["waiting"]:
-        how = f"nightshift approve {document['campaign']} {waiting['trial']}, or reject"
-        yield ("waits", waiting["trial"]), Text(f" > {waiting['trial']:>4}  {'waits':<9} for approval: {how}")
 
 
 def live_view(document: Document) -> Table:
@@ -148,28 +131,27 @@ def _facts(document: Document) -> Iterator[tuple[str, RenderableType]]:
     for trial in trials:
         yield f" trial {trial['trial']}", _beside(trial["seconds"] / trial["budget_seconds"], _stand(trial, document))
     for trial in trials[:1]:
-        yield "   why", Text(_why(trial))
+        yield "   why", Text(trial["description"] or "(the proposer does not say)")
         yield "   tries", Text(trial["tried"])
     if made:
-        yield " certifying", Text(_compared(made))
+        where = f" in {made['where']}" if made["where"] else ""
+        yield " certifying", Text(f"trial {made['trial']} against the baseline, on fresh runs{where}")
         words = Text(f"run {made['run']} of at most {made['runs']}, {duration(made['seconds'])}")
         yield "   now", _beside(made["run"] / made["runs"], words)
     if not trials and not made:
         is_over = document["spent"]["trials"] >= document["spec"]["trials"]
         yield " next", Text("ending" if is_over else "choosing what to try", "dim")
-    if waiting := document["waiting"]:
-        left = duration(max(min(one["until"] for one in waiting) - time.time(), 0.0))
-        which = ", ".join(str(one["trial"]) for one in waiting)
-        yield " waiting", Text(f"trial {which} for approval ({left} left): nightshift approve | reject", "yellow")
+    if document["waiting"]:
+        yield " waiting", Text(_waits(document), "yellow")
     if document["trials"]:
         yield " so far", Text(document["result"]["verdict"])
+    asked = document["spec"]["trials"]
+    count = f"{document['spent']['trials']} of {asked} trial{'s' * (asked > 1)}"
     time_used = f"{duration(document['spent']['seconds'])} of {document['spec']['hours']:g} h"
-    yield " spent", Text(" · ".join([_count(document), time_used, *parts(document)]))
+    yield " spent", Text(" · ".join([count, time_used, *parts(document)]))
     if ends := document["ends"]:
-        left = max(ends - time.time(), 0.0)
-        clock = time.strftime("%H:%M" if left < 43_200 else "%a %d %b %H:%M", time.localtime(ends))
-        certificate = ", with the certificate" if document["reserved"] else ""
-        yield " ends", Text(f"about {clock}, in {duration(left)}{certificate}")
+        clock, left = time.strftime("%a %H:%M", time.localtime(ends)), duration(max(ends - time.time(), 0.0))
+        yield " ends", Text(f"about {clock}, in {left}{', with the certificate' if document['reserved'] else ''}")
     if page := document["urls"].get("prefect"):
         yield " prefect", Text(page, "dim")
 
@@ -198,15 +180,8 @@ def _stand(trial: Document, document: Document) -> Text:
     return text
 
 
-def _why(trial: Document) -> str:
-    return trial["description"] or "(the proposer does not say)"
-
-
-def _count(document: Document) -> str:
-    asked = document["spec"]["trials"]
-    return f"{document['spent']['trials']} of {asked} trial{'s' * (asked > 1)}"
-
-
-def _compared(made: Document) -> str:
-    where = f" in {made['where']}" if made["where"] else ""
-    return f"trial {made['trial']} and the baseline, trained with fresh seeds and compared{where}"
+def _waits(document: Document) -> str:
+    """Which trials wait for a person, how long, and for what."""
+    left = duration(max(min(one["until"] for one in document["waiting"]) - time.time(), 0.0))
+    which = ", ".join(str(one["trial"]) for one in document["waiting"])
+    return f"trial {which} for approval ({left} left): nightshift approve | reject"

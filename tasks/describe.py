@@ -10,7 +10,7 @@ from tasks.numbers import number
 from tasks.stats.certificate import Certificate, shipped
 from tasks.stats.champion import champion_estimate
 from tasks.stats.design import Arm
-from tasks.trial import History, Trial, Value, baseline, best, measured
+from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best, measured
 
 UNPROVEN = "nothing is certified yet"
 NOT_COUNTED = "the baseline's runs of the search do not count"
@@ -22,11 +22,6 @@ SELF_REPORTED = "self-reported"
 def step_budget(environment: Environment) -> str:
     """The budget of steps, and whose count it is; empty without one."""
     return f"budget_steps = {environment.budget_steps} ({SELF_REPORTED})" if environment.budget_steps else ""
-
-
-def cores_per_run(environment: Environment) -> str:
-    """How many processor cores a run has."""
-    return f"{environment.cores} core{'s' * (environment.cores > 1)} per run" if environment.cores else "shared cores"
 
 
 def outcome(certificate: Certificate) -> str:
@@ -64,18 +59,12 @@ def setting(environment: str, budget: float) -> str:
 
 def counts(certificate: Certificate) -> str:
     """The runs that were compared, and how many there might have been."""
-    made = len(certificate.scores("champion")), len(certificate.scores("baseline"))
-    counted = made[0], made[1] + len(certificate.reused)
-    used = _counted(certificate, "champion"), _counted(certificate, "baseline")
-    again = f" + {len(certificate.reused)}" if certificate.reused else ""
-    most = "" if counted == certificate.planned else f" of at most {certificate.planned[0]} v {certificate.planned[1]}"
+    arms, reused, planned = [certificate.scores(arm) for arm in ARMS], len(certificate.reused), certificate.planned
+    made, used = [len(scores) for scores in arms], [sum(one.value is not None for one in scores) for scores in arms]
+    kind = f" + {reused} runs" if reused else " fresh runs"
+    most = "" if (made[0], made[1] + reused) == planned else f" of at most {planned[0]} v {planned[1]}"
     crashed = f", and {lost} that crashed" if (lost := sum(made) - sum(used)) else ""
-    return f"{used[0]} v {used[1]}{again} {'' if again else 'fresh '}runs{most}{crashed}"
-
-
-def _counted(certificate: Certificate, arm: Arm) -> int:
-    """The fresh runs of an arm that have a score."""
-    return sum(score.value is not None for score in certificate.scores(arm))
+    return f"{used[0]} v {used[1]}{kind}{most}{crashed}"
 
 
 def interval(certificate: Certificate) -> tuple[float, float] | None:
@@ -143,8 +132,9 @@ def headline(history: History, campaign: str, certificates: Sequence[Certificate
     before = number(mean_of(history, 0)) if first and mean_of(history, 0) is not None else "without a score"
     if champion is first:
         return f"{campaign}: baseline {before} stands {after}" if tried else f"{campaign}: baseline {before}"
-    level = level_of(history)
-    estimated = mean_of(history, champion.number) if level is None else level
+    sign, estimate = 1 if champion.score.higher_is_better else -1, champion_estimate(history)
+    is_finite = estimate is not None and math.isfinite(estimate.level)
+    estimated = sign * estimate.level if estimate and is_finite else mean_of(history, champion.number)
     proof = UNPROVEN
     if shipped(certificates):
         proof = f"trial {champion.number} is not certified yet, and {ships(certificates)}"
@@ -168,21 +158,19 @@ def mean_of(history: History, trial: int) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def level_of(history: History) -> float | None:
-    """The champion's estimated mean, in the metric's own sign; None without a score, or beyond any number."""
-    champion, estimate = best(history), champion_estimate(history)
-    if champion is None or estimate is None or not math.isfinite(estimate.level):
-        return None
-    return estimate.level if champion.score.higher_is_better else -estimate.level
+def changes(proposal: Proposal, previous: Trial | None) -> list[str]:
+    """What a proposal changes of a trial: the program, and each parameter that differs."""
+    edit, params = (previous.proposal.edit, previous.proposal.params) if previous else (None, {})
+    return ["edited program"] * (proposal.edit not in (None, edit)) + parameter_changes(proposal.params, params)
 
 
-def changes(trial: Trial, previous: Trial | None, most: int = 20) -> list[str]:
-    """What a trial changes of another one: an edit of the program, and each parameter that differs."""
-    old, new = previous.proposal.params if previous else {}, trial.proposal.params
-    changed = [name for name in new if old.get(name) != new[name]]
-    lines = ["edited program"] if trial.proposal.edit else []
-    lines += [f"{name} {short_value(old.get(name))} → {short_value(new[name])}" for name in changed[:most]]
-    return lines + ([f"and {len(changed) - most} more"] if len(changed) > most else [])
+def parameter_changes(values: Params, reference: Params) -> list[str]:
+    """Every parameter that differs from the reference's: its name, the value there, the value here."""
+    return [
+        f"{name} {f'{short_value(reference[name])} → ' if name in reference else ''}{short_value(value)}"
+        for name, value in values.items()
+        if name not in reference or reference[name] != value
+    ]
 
 
 def short_value(value: Value | None) -> str:

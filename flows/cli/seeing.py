@@ -72,15 +72,14 @@ def report(*campaigns: str, all: bool = False) -> int:
     Args:
         all: Write index.html, the page of all campaigns, instead.
     """
-    from flows.report.seeing import record
-    from flows.report.write import REPORT, write_index, write_report
+    from flows.report.write import REPORT, record_episode, write_index, write_report
 
     if all and campaigns:
         raise Refused(f"report --all is the page of all campaigns: leave out {' '.join(campaigns)}, or --all")
     ledgers = [] if all else [Ledger.open(name) for name in dict.fromkeys(campaigns or (newest(),))]
     for ledger in ledgers:
         if not campaign_lock.is_running(ledger):
-            record(ledger, ledger.campaign.isolation)
+            record_episode(ledger, ledger.campaign.isolation)
         write_report(ledger)
         print(terminal.short(ledger.path / REPORT))
     if all:

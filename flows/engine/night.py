@@ -18,8 +18,7 @@ from flows.engine.attempt import Attempt
 from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server
 from flows.engine.stopping import ASKED, Stop
-from flows.report.seeing import record_at_the_end
-from flows.report.write import write_report
+from flows.report.write import record_episode, write_report
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.budget import CampaignBudget, check_budget, gpus_of
 from flows.status import CampaignEnd, certificates
@@ -138,7 +137,10 @@ class Night(Terms):
     def close(self, stop: Stop) -> None:
         """End the night; what is left is done where the block of `opened` ends."""
         if stop.state == "finished":
-            record_at_the_end(self.ledger, self.spec.isolation.level, self.spec.advanced.allow_unsandboxed)
+            try:
+                record_episode(self.ledger, self.spec.isolation.level, self.spec.advanced.allow_unsandboxed)
+            except Exception as fault:  # noqa: BLE001 (the result is known, and the report can do without)
+                self.ledger.event("view", failed="episode", error=f"{type(fault).__name__}: {fault}")
         self.ending = stop
 
     @property

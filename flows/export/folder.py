@@ -130,7 +130,7 @@ def _fill(folder: Path, ledger: Ledger, trial: Trial) -> None:
         **result, "problem": ledger.environment, "folder": environment.relative_to(folder).as_posix(), "shown": shown,
         "executable": [path.relative_to(folder).as_posix() for path in runnable], "edited": bool(trial.proposal.edit),
         "certified": certificate_of(ledger, trial) is not None, "origin": facts.origin,
-        "changed": changes(trial, baseline(facts.history)),
+        "changed": changes(trial.proposal, baseline(facts.history)),
     }  # fmt: skip
     (folder / "README.md").write_text(shareable(_render("README.md", **values)))
     (folder / "reproduce.sh").write_text(scrub_text(_render("reproduce.sh", **values)))

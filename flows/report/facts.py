@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from flows import status
-from flows.report import ideas, mattered
-from flows.report.shareable import typed, without_secrets
+from flows.report import figures, ideas
+from flows.report.shareable import without_secrets
 from flows.spending.summary import parts
 from flows.views.terminal import duration
-from tasks.describe import changes, cores_per_run
+from tasks.describe import changes
 from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean
@@ -60,12 +61,10 @@ class Facts:
 
     @property
     def verdict(self) -> str:
-        """The result in a sentence, without the campaign's name."""
         return str(self.document["result"]["verdict"])
 
     @property
     def proof(self) -> str:
-        """How far the verdict can be believed, with its interval."""
         return str(self.document["result"]["proof"])
 
     @cached_property
@@ -94,41 +93,14 @@ class Facts:
     @cached_property
     def answers(self) -> dict[str, str]:
         """What a morning asks besides the verdict, in short."""
-        return {
-            "What changed?": self._changed(), "What did it cost?": ", ".join(self.costs),
-            "What failed?": self._failed(), "What next?": self._next(),
-        }  # fmt: skip
+        cost = ", ".join(self.costs)
+        return {"What changed?": self._changed(), "What did it cost?": cost, "What next?": self._next()}
 
     def _changed(self) -> str:
         champion, first = self.champion, baseline(self.history)
-        if champion is None:
-            return f"Nothing: {self.proof}."
-        if champion is first:
-            return "Nothing: the baseline stands."
-        return ", ".join(changes(champion, first)) or "Nothing: program and parameters are the baseline's."
-
-    @cached_property
-    def costs(self) -> tuple[str, ...]:
-        """Time, trials, fresh runs, money, GPU hours and model calls, as far as there were any."""
-        spent, made = self.document["spent"], (*self.own, *self.elsewhere)
-        fresh = sum(len(one.runs) - one.carried for one in made)
-        proof = [f"{fresh} runs for {'certificates' if len(made) > 1 else 'the certificate'}"] if made else []
-        trials = f"{spent['trials']} trial{'s' * (spent['trials'] != 1)}"
-        return (duration(spent["seconds"]), trials, *proof, *parts(self.document))
-
-    def _failed(self) -> str:
-        kinds = Counter(row["verdict"] for row in self.document["trials"])
-        told = [f"{kinds['crash']} crashed ({capped(self.failures[0][1], 140)})"] if kinds["crash"] else []
-        if kinds["cancelled"]:
-            told.append(f"{kinds['cancelled']} stopped early, as they were behind")
-        if lost := self._crashed_fresh:
-            told.append(f"{lost} fresh run{'s' * (lost > 1)} of the certificate crashed")
-        return "; ".join(told) or "Nothing."
-
-    @property
-    def _crashed_fresh(self) -> int:
-        """Fresh runs of the newest certificate without a score."""
-        return sum(fresh.score.value is None for fresh in (self.certificate.runs if self.certificate else ()))
+        if champion is None or champion is first:
+            return "Nothing: the baseline stands." if champion else f"Nothing: {self.proof}."
+        return ", ".join(changes(champion.proposal, first)) or "Nothing: program and parameters are the baseline's."
 
     def _next(self) -> str:
         state, reason = self.document["state"], self.document["reason"]
@@ -138,58 +110,52 @@ class Facts:
             return f"{reason[0].upper()}{reason[1:]}."
         if state in ("stopped", "interrupted"):
             return f"nightshift resume {self.name} goes on."
-        if self.certificate and self._crashed_fresh and self.certificate.comparison is None:  # a crash has cost it
-            return f"{self.reproduce} compares them again, since a certificate takes no crash back."
-        if self.ideas:
-            return self.ideas[0].words
-        if not self.document["spent"]["trials"]:
-            return f"Run it again, since nothing was tried{f': {reason}' if reason else ''}."
-        return "No suggestion."
+        return self.ideas[0].words if self.ideas else "No suggestion."
+
+    @cached_property
+    def costs(self) -> tuple[str, ...]:
+        """Time, trials, fresh runs, money, GPU hours and model calls, as far as there were any."""
+        spent, fresh = self.document["spent"], sum(len(one.runs) - one.carried for one in (*self.own, *self.elsewhere))
+        trials = f"{spent['trials']} trial{'s' * (spent['trials'] != 1)}"
+        return (duration(spent["seconds"]), trials, *[f"{fresh} fresh runs"] * bool(fresh), *parts(self.document))
 
     @cached_property
     def failures(self) -> tuple[tuple[str, str, tuple[Trial, ...]], ...]:
-        """(how, the last one's reason, trials): crashed and stopped trials by reason, the most frequent first.
-
-        Numbers in a reason do not tell two apart.
-        """
+        """(how, the last one's reason, trials): crashes by reason whatever its numbers, and what was stopped early."""
         groups: dict[tuple[str, str], list[Trial]] = defaultdict(list)
         for trial in self.history:
-            if trial.verdict.kind == "crash":
-                groups["crash", NUMBER.sub("#", in_a_line(trial.verdict.reason))].append(trial)
-            elif trial.verdict.kind == "cancelled":
-                groups["cancelled", ""].append(trial)
-        found = [(kind, in_a_line(some[-1].verdict.reason), tuple(some)) for (kind, _), some in groups.items()]
-        return tuple(sorted(found, key=lambda one: (one[0] != "crash", -len(one[2]))))
+            if (kind := trial.verdict.kind) in ("crash", "cancelled"):
+                reason = NUMBER.sub("#", in_a_line(trial.verdict.reason)) if kind == "crash" else ""
+                groups[kind, reason].append(trial)
+        return tuple((kind, in_a_line(some[-1].verdict.reason), tuple(some)) for (kind, _), some in groups.items())
 
     @cached_property
     def incidents(self) -> tuple[tuple[str, str], ...]:
         """(subject, what happened): interruptions and outages, then fallbacks and refused proposals."""
         proposals = [(f"trial {one['trial']}: {one['kind']}", one["words"]) for one in self.document["incidents"]]
-        every = [*_befallen(self.ledger.events()), *proposals]
-        left = len(every) - INCIDENTS
-        return ((f"{left} earlier", "left out here"), *every[left:]) if left > 0 else tuple(every)
+        return (*_befallen(self.ledger.events()), *proposals)[-INCIDENTS:]
 
     @cached_property
     def ideas(self) -> tuple[ideas.Idea, ...]:
         """None while it runs: making them would take time from the trials."""
         champion = best(self.history)
         program = champion.proposal.edit if champion else None
-        edit = f" --diff {typed(str(self.ledger.place_of(champion).diff))}" if champion and program else ""
+        edit = f" --diff {shlex.quote(str(self.ledger.place_of(champion).diff))}" if champion and program else ""
         attempt = f"nightshift try --in {self.name}{edit}"
         environment = self.ledger.environment
-        return () if self.is_running else ideas.ideas(environment, self.history, self.document, self.run_again, attempt)
+        return () if self.is_running else ideas.ideas(environment, self.history, self.run_again, attempt)
 
     @cached_property
     def importances(self) -> dict[str, float] | str:
         """Or why there are none."""
         if self.is_running:
             return "Computed at the end of the campaign."
-        return mattered.importances(self.ledger.environment, self.history)
+        return figures.importances(self.ledger.environment, self.history)
 
     @property
     def run_again(self) -> str:
         """The command that runs the same search under another name, with the campaign's own specification."""
-        return f"nightshift run {typed(str(self.ledger.path / 'spec.toml'))} --name {self.name}-again"
+        return f"nightshift run {shlex.quote(str(self.ledger.path / 'spec.toml'))} --name {self.name}-again"
 
     @cached_property
     def reproduce(self) -> str:
@@ -204,12 +170,13 @@ class Facts:
     def origin(self) -> dict[str, str]:
         """Versions and settings that the result depends on."""
         campaign, spec, environment = self.ledger.campaign, self.document["spec"], self.ledger.environment
+        cores = f"{environment.cores} cores per run" if environment.cores else "shared cores"
         reported = {"scores": "reported by the endpoint that trained, not measured here"}
         return {
             "campaign": f"{campaign.name} ({campaign.campaign_id})",
             "environment": f"{campaign.environment}, from {campaign.source}",
             "begun with": f"Nightshift {campaign.version}",
-            "machine": f"{self.document['machine'] or 'not recorded'}, {cores_per_run(environment)}",
+            "machine": f"{self.document['machine'] or 'not recorded'}, {cores}",
             "isolation": campaign.isolation,
             **(reported if environment.scores_are_reported else {}),
             "proposer": campaign.proposer, "rule": campaign.rule, "seed": str(campaign.seed),

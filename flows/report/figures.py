@@ -1,17 +1,19 @@
-"""The figures of a report besides the progress: learning curves, and scores along each parameter."""
+"""The figures of a report besides the progress: learning curves, and scores along each parameter, with its share."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from environments import Environment
 from environments.space import Choice
-from flows.report.mattered import scored_points
 from tasks.describe import short_value
 from tasks.plots.canvas import GREY, INK, LARGEST, blank, plain, styled, svg, window
+from tasks.proposing.axes import Point
+from tasks.proposing.observations import Observations
 from tasks.trial import TWENTIETHS, History, Run, Trial, baseline
 from tasks.verdict_styles import BLUE, FAINT, VERDICTS
 
@@ -21,6 +23,10 @@ CURVES, DOTS = 150, 400
 """Curves of other trials, evenly spread over the campaign, and trials in a slice, the newest."""
 WIDE = 9.6
 """Inches of a figure's width."""
+FEWEST = 12
+"""Scored trials below which an importance would be luck."""
+MOST_TRIALS = 200
+"""Of more trials this many, evenly spread, are used: forests of a thousand would take minutes."""
 
 
 def curves(environment: Environment, history: History, champion: Trial | None) -> str:
@@ -35,16 +41,15 @@ def curves(environment: Environment, history: History, champion: Trial | None) -
     if not lines:
         return ""
     with styled():
-        figure, named = blank(WIDE, 4), set[str]()
+        figure = blank(WIDE, 4)
         axes = figure.subplots()
         axes.set_ylim(*window([value for points, *_ in lines for _, value in points], environment.higher_is_better))
         for points, name, colour, width in lines:
-            label = None if name in named else name
-            axes.plot(*zip(*points, strict=True), color=colour, linewidth=width, label=label)
-            named.add(name)
+            axes.plot(*zip(*points, strict=True), color=colour, linewidth=width, label=name)
         axes.set_xlabel("% of the budget")
         axes.set_title(plain(f"{environment.metric}, as reported in training", 100), loc="left", color=GREY, size=10)
-        axes.legend(loc="best")
+        handles, names = axes.get_legend_handles_labels()
+        axes.legend(handles=[*dict(zip(names, handles, strict=True)).values()], loc="best")
     return svg(figure, "learning curves")
 
 
@@ -56,14 +61,13 @@ def _points(run: Run) -> list[tuple[float, float]]:
 
 def slices(environment: Environment, history: History, champion: Trial | None, importances: Mapping[str, float]) -> str:
     """The scores along each varied parameter, the most important first; empty where none was varied."""
-    seen, scored = scored_points(environment, history)
-    scored = scored[-DOTS:]
-    varied = [(axis, [point[place] for _, point in scored]) for place, axis in enumerate(seen.axes)]
-    varied = [(axis, xs) for axis, xs in varied if len(set(xs)) > 1]
-    varied.sort(key=lambda one: -importances.get(one[0].name, 0.0))
+    seen, scored = _scored_points(environment, history)
+    trials, points = [trial for trial, _ in scored[-DOTS:]], [point for _, point in scored[-DOTS:]]
+    values = [trial.score.value or 0.0 for trial in trials]
+    along = [(axis, [point[place] for point in points]) for place, axis in enumerate(seen.axes)]
+    varied = sorted((one for one in along if len(set(one[1])) > 1), key=lambda one: -importances.get(one[0].name, 0.0))
     if not varied:
         return ""
-    trials, values = [trial for trial, _ in scored], [trial.score.value or 0.0 for trial, _ in scored]
     rows, columns = math.ceil(min(len(varied), SLICES) / COLUMNS), min(len(varied), COLUMNS)
     with styled():
         figure = blank(WIDE, 2.6 * rows)
@@ -74,19 +78,47 @@ def slices(environment: Environment, history: History, champion: Trial | None, i
             for x, y, trial in zip(xs, values, trials, strict=True):
                 style = VERDICTS[trial.verdict.kind].plot
                 axes.plot(x, y, style["marker"], color=style["color"], markersize=5, alpha=0.7)
-            for which, face in ((baseline(history), "white"), (champion, BLUE)):
-                if which in trials:
-                    place = trials.index(which)
-                    axes.plot(xs[place], values[place], "o", mec=INK, mfc=face, markersize=8, zorder=6)
+                if trial in (baseline(history), champion):
+                    face = BLUE if trial is champion else "white"
+                    axes.plot(x, y, "o", mec=INK, mfc=face, markersize=8, zorder=6)
             share = f" ({importances[axis.name]:.0%})" if axis.name in importances else ""
             axes.set_xlabel(f"{plain(axis.name, 30)}{share}")
             if axis.choices:
                 axes.set_xticks(range(len(axis.choices)), [plain(short_value(one), 12) for one in axis.choices])
-                axes.set_xlim(-0.5, len(axis.choices) - 0.5)
             elif not isinstance(axis.parameter, Choice) and axis.parameter.log:
                 axes.set_xscale("log")
-                ends = np.geomspace(axis.parameter.low, axis.parameter.high, 3)
-                axes.set_xticks(ends, [f"{end:.2g}" for end in ends])
-                axes.minorticks_off()
             axes.set_ylim(*window(values, environment.higher_is_better))
     return svg(figure, f"{environment.metric} along each parameter")
+
+
+def importances(environment: Environment, history: History) -> dict[str, float] | str:
+    """The share of each varied parameter in what the variance of scores can be explained by, the greatest first, by
+    Optuna's fANOVA; or why there is none.
+    """
+    seen, scored = _scored_points(environment, history)
+    if len(seen.axes) < 2:
+        return "Fewer than two parameters were varied."
+    if len(scored) < FEWEST:
+        return f"Too few trials have a score to tell parameters apart: {len(scored)}, needed are {FEWEST}."
+    # Evenly spread: the best alone are the lucky.
+    chosen = [scored[place] for place in np.unique(np.linspace(0, len(scored) - 1, MOST_TRIALS).astype(int))]
+    values = np.array([trial.score.utility for trial, _ in chosen])
+    low, high = np.quantile(values, [0.25, 0.75])
+    values = np.maximum(values, low - 3 * (high - low))  # one that diverged would explain everything
+    if np.ptp(values) == 0:
+        return "All scores are equal."
+    from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+    from optuna.samplers import RandomSampler
+
+    from tasks.proposing.optuna_study import study  # imports Optuna
+
+    only = replace(seen, decided=tuple(chosen), under_way=())
+    made = study(only, [{"value": float(value)} for value in values], RandomSampler, True)
+    shares = get_param_importances(made, evaluator=FanovaImportanceEvaluator(seed=0))
+    return dict(sorted(shares.items(), key=lambda one: -one[1]))
+
+
+def _scored_points(environment: Environment, history: History) -> tuple[Observations, list[tuple[Trial, Point]]]:
+    """The trials as points of the space, and those of them that have a score."""
+    seen = Observations.of(environment.space, history, {})
+    return seen, [(trial, point) for trial, point in seen.decided if trial.score.value is not None]

@@ -6,6 +6,7 @@ or a model is escaped by the template engine, and secrets are redacted in the wh
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -14,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from flows.report import figures, seeing
+from flows.report import figures
 from flows.report.facts import Facts, in_a_line, visible
 from flows.report.shareable import shareable
 from flows.views.terminal import code, duration
 from tasks.describe import short_value
 from tasks.numbers import number
 from tasks.plots import canvas, progress
+from tasks.recording import episode
+from tasks.recording.episode import GIF, PlayedEpisode
 from tasks.system.redact import clean
 from tasks.trial import Trial, baseline
 
@@ -32,7 +35,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 def html(facts: Facts) -> str:
     """The page of one campaign."""
-    shown = {"figures": _figures(facts), "episode": seeing.episode_of(facts), "baseline": baseline(facts.history)}
+    played, picture = _episode(facts)
+    shown = {"figures": _figures(facts), "episode": played, "gif": picture, "baseline": baseline(facts.history)}
     return _render("report.html", facts=facts, **shown)
 
 
@@ -53,11 +57,18 @@ def campaigns(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def picture(facts: Facts, titled: bool = False) -> Figure:
     """The campaign in one figure. (titled: with the result above, to be seen alone)"""
-    environment = facts.ledger.environment
-    return progress.draw(
-        facts.history, facts.name, metric=environment.metric, higher_is_better=environment.higher_is_better,
-        certificates=facts.own, titled=titled,
-    )  # fmt: skip
+    of = facts.ledger.environment
+    return progress.draw(facts.history, facts.name, of.metric, of.higher_is_better, facts.own, titled)
+
+
+def _episode(facts: Facts) -> tuple[tuple[PlayedEpisode, ...] | str | None, str]:
+    """The recorded episode of the present champion, or why there is none, and its GIF as data; None: none was due."""
+    recording, gif = episode.load(facts.ledger.path), facts.ledger.path / GIF
+    if recording is None or facts.champion is None or recording.champion != facts.champion.number:
+        return None, ""
+    if recording.reason or not gif.is_file():
+        return in_a_line(recording.reason) or f"{GIF} is not there any more; `nightshift report` makes it again", ""
+    return recording.episodes, base64.b64encode(gif.read_bytes()).decode()
 
 
 def _figures(facts: Facts) -> dict[str, str]:

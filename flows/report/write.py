@@ -14,6 +14,7 @@ from flows.report import page, timeline
 from flows.report.facts import Facts
 from flows.report.shareable import shareable
 from tasks.plots.canvas import png
+from tasks.recording import episode
 from tasks.store.ledger import Ledger, campaigns, check_name
 from tasks.system.files import write_atomic
 from tasks.system.home import home
@@ -31,13 +32,17 @@ def write_report(ledger: Ledger, ending: status.CampaignEnd | None = None) -> st
     """
     facts = Facts.of(ledger, ending)
     write_atomic(ledger.path / REPORT, page.html(facts))
-    trace = timeline.trace(facts.history, (*facts.own, *facts.elsewhere), ledger.events())
-    write_atomic(ledger.path / TIMELINE, shareable(json.dumps(trace)))
+    write_atomic(ledger.path / TIMELINE, shareable(json.dumps(timeline.trace(facts.history, ledger.events()))))
     picture = png(page.picture(facts, titled=True))
     write_atomic(ledger.path / PICTURE, picture)
     if not facts.is_running:
         write_index({facts.name: facts.document["state"]})
     return f"{page.markdown(facts)}\n\n![progress](data:image/png;base64,{base64.b64encode(picture).decode()})\n"
+
+
+def record_episode(ledger: Ledger, isolation: str, allow_unsandboxed: bool = False) -> None:
+    """Record the episode of a campaign's champion, if there is one to record and it is not there."""
+    episode.record(ledger, Facts.of(ledger).champion, isolation, allow_unsandboxed)
 
 
 def write_index(ending: Mapping[str, str] | None = None) -> Path:

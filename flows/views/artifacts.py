@@ -4,9 +4,8 @@
         artifacts.show()   # after every trial; returns at once
         artifacts.show(CampaignEnd("finished", "8 trials done"))
 
-One thread writes and sends what the campaign's folder has by then, so the campaign never waits for it; the end waits
-until the last state is sent. Faults never end a campaign: they become events in the ledger. Each life makes its
-artifact once and then updates it in place, so there is one version and not one for every trial.
+One thread writes and sends what the campaign's folder has by then; only the end waits until the last state is sent.
+Faults never end a campaign: they become events in the ledger. Each life updates one artifact in place.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import contextlib
 import contextvars
 import re
 import threading
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -29,10 +27,8 @@ from tasks.store.ledger import Ledger
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
-REST = 19.0
-"""Seconds of rest for every second of processor time: drawing shares the machine and the interpreter with trials."""
 REST_SECONDS = 30.0
-"""The least rest; whoever looks more often has `nightshift status --watch`."""
+"""Between two reports: drawing shares the machine with trials. Whoever looks more often has `status --watch`."""
 SEND_SECONDS = 10.0
 """How long the Prefect server may take to answer; the end of a campaign may wait for it."""
 Report = Callable[[Ledger, CampaignEnd | None], str]
@@ -46,7 +42,6 @@ class Artifacts:
         self.ledger, self._report = ledger, report
         self._flow_run_id = UUID(flow_run_id) if flow_run_id else None
         self._ending: CampaignEnd | None = None
-        self._is_due = False
         self._news, self._over = threading.Event(), threading.Event()
         self._sent: UUID | None = None
         self._failing: set[str] = set()
@@ -66,7 +61,7 @@ class Artifacts:
 
     def show(self, ending: CampaignEnd | None = None) -> None:
         """Publish what the campaign's folder has by now, soon."""
-        self._ending, self._is_due = ending, True
+        self._ending = ending
         self._news.set()
 
     def _keep_up(self) -> None:
@@ -76,11 +71,9 @@ class Artifacts:
                 self._news.wait()
                 is_over = self._over.is_set()  # nothing is news after that
                 self._news.clear()
-                if self._is_due:
-                    self._is_due, used = False, time.thread_time()
-                    self._attempt("report", self._write)
-                    self._attempt("artifact", lambda: self._send(client))
-                    self._over.wait(max(REST * (time.thread_time() - used), REST_SECONDS))
+                self._attempt("report", self._write)
+                self._attempt("artifact", lambda: self._send(client))
+                self._over.wait(REST_SECONDS)
 
     def _attempt(self, what: str, step: Callable[[], None]) -> None:
         """Take a step. One that fails is noted once, until it works again."""

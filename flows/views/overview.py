@@ -17,7 +17,8 @@ from rich.text import Text
 
 from flows.spending.summary import parts
 from flows.views.own_servers import OwnServer, login_steps
-from flows.views.terminal import binaries, changes, cleaned, duration, put, say, short, whole
+from flows.views.terminal import binaries, cleaned, duration, put, say, short, whole
+from tasks.describe import parameter_changes
 from tasks.numbers import number
 from tasks.verdict_styles import VERDICTS
 
@@ -30,10 +31,10 @@ HEADING = Text(f"  {'trial':>5}  {'':<9} {'score':>8} {'gain':>9} {'time':>8}  t
 Document = Mapping[str, Any]
 
 
-def show(document: Document, path: Path, console: Console, last: int | None = None) -> None:
-    """Print all of it. (path: the campaign's directory; last: so many trials only)"""
+def show(document: Document, path: Path, console: Console) -> None:
+    """Print all of it. (path: the campaign's directory)"""
     document = cleaned(document)
-    for line in trial_lines(document, last) if document["trials"] else ():
+    for line in trial_lines(document) if document["trials"] else ():
         put(console, line)
     console.print()
     for line in outcome(document):
@@ -41,10 +42,10 @@ def show(document: Document, path: Path, console: Console, last: int | None = No
     what_next(document, path, console)
 
 
-def trial_lines(document: Document, last: int | None = None) -> Iterator[Text]:
-    """A line per trial below a heading. (last: so many trials only)"""
+def trial_lines(document: Document) -> Iterator[Text]:
+    """A line per trial below a heading."""
     yield HEADING
-    yield from map(trial_line, document["trials"][-(last or 0) :])
+    yield from map(trial_line, document["trials"])
 
 
 def campaign_lines(summaries: Sequence[Document]) -> Iterator[Text]:
@@ -75,14 +76,12 @@ def trial_line(row: Document) -> Text:
     line = Text(f" {style.mark} {row['trial']:>4}  ")
     line.append(f"{row['level'] if row['level'] in ('confirmed', 'certified') else kind:<9}", style.style)
     line.append(f" {number(row['score']):>8}", "bold" * (kind == "keep"))
-    more = "" if gain is None else f"{gain:+.3g}" if abs(gain) < 1000 else number(gain, sign=True)
-    line.append(f" {more:>9}", "green" * better)
+    line.append(f" {'' if gain is None else number(gain, sign=True):>9}", "green" * better)
     line.append(f" {duration(row['seconds']):>8}", "dim")
     runs = row["runs"] + len(row["reruns"])
     why = ("" if row["why"] == row["tried"] else row["why"], "red" if kind == "crash" else "dim")
     words = [(row["tried"], ""), (f"({runs} runs)" if runs > 1 else "", "dim")]
-    is_told = kind not in ("crash", "cancelled") and (gain is None or better == (kind == "keep"))  # by the numbers
-    for text, how in [*words, why] if is_told else [why, *words]:
+    for text, how in [why, *words] if kind in ("crash", "cancelled") else [*words, why]:
         line.append(f"  {text}" if text else "", how)
     return line
 
@@ -102,18 +101,15 @@ def outcome(document: Document) -> Iterator[Text]:
         yield Text(document["result"]["proof"], "bold green" if proof and proof["passed"] else "yellow")
         which = proof["trial"] if proof and proof["passed"] else champion["trial"]
         changed = next(row for row in document["trials"] if row["trial"] == which)["params"]
-        lines = [
-            " · ".join(changes(changed, (document["baseline"] or {"params": {}})["params"])),
-            *document["ablation"],
-        ]
+        before = (document["baseline"] or {"params": {}})["params"]
+        lines = [" · ".join(parameter_changes(changed, before)), *document["ablation"]]
         yield from (Text(f"  {line}") for line in lines if line)
     for transfer in document["transfers"]:
         yield Text(f"in {transfer['where']}: {transfer['words']}")
     yield from (Text(line, "dim") for line in _notes(document) if line)
     for waiting in document["waiting"]:
-        trial, name = waiting["trial"], document["campaign"]
-        words = f"trial {trial} by {waiting['proposer']} waits for approval"
-        yield Text(f"{words}: nightshift approve {name} {trial}, or nightshift reject {name} {trial}", "yellow")
+        which = f"{document['campaign']} {waiting['trial']}"
+        yield Text(f"it waits for you: nightshift approve {which}, or nightshift reject {which}", "yellow")
 
 
 def _notes(document: Document) -> Iterator[str]:
@@ -125,8 +121,6 @@ def _notes(document: Document) -> Iterator[str]:
     if len(sources) > 1 or any(source["calls"] for source in sources):
         yield from (f"proposed by {source['words']}" for source in sources)
     yield from (one["words"] for one in (document["imported"], document["predictions"]) if one)
-    if (hidden := len(incidents) - INCIDENTS) > 0:
-        yield f"{hidden} earlier incidents: status --json"
     yield from (f"  trial {one['trial']}, {one['kind']}: {one['words']}" for one in incidents[-INCIDENTS:])
     if slots := document["spent"]["slots"]:
         yield f"time of the slots: {', '.join(f'{share:.0%} {name}' for name, share in slots.items())}"
@@ -139,7 +133,7 @@ def what_next(document: Document, path: Path, console: Console) -> None:
     servers, champion = [OwnServer(**server) for server in document["servers"]], document["champion"]
     is_running, mlflow = document["state"] == "running", urls.get("mlflow_command", "")
     records = 0 if is_running else document["waiting_to_record"]
-    files = {"report": "report.html", "picture": "progress.png", "results": "results.tsv"}
+    files = {"report": "report.html", "results": "results.tsv"}
     steps = {
         **{label: shlex.quote(f"{directory}/{file}") for label, file in files.items() if (path / file).is_file()},
         "a trial": f"{here}nightshift logs {name} {champion['trial'] if champion else 0}" if document["trials"] else "",

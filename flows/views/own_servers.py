@@ -45,12 +45,9 @@ def own_servers(home: Path) -> tuple[OwnServer, ...]:
     return tuple(OwnServer(name, note.url, login) for name, note in living.items() if note)
 
 
-def how_to_log_in(file: Path) -> str:
-    """The command that prints the login of that file."""
-    return f"cat {shlex.quote(short(file))}  (user:password; a page asks once)"
-
-
 def login_steps(servers: Sequence[OwnServer]) -> dict[str, str]:
     """How to log in at their pages, and which lines other programs need, by label; nothing where none runs."""
-    login = {"login": how_to_log_in(Path(servers[0].login))} if servers else {}
-    return login | {f"for {server.name}": server.environment for server in servers}
+    if not servers:
+        return {}
+    login = f"cat {shlex.quote(short(Path(servers[0].login)))}  (user:password; a page asks once)"
+    return {"login": login} | {f"for {server.name}": server.environment for server in servers}

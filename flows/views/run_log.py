@@ -28,10 +28,7 @@ def begin(ledger: Ledger, history: History) -> None:
 
 
 def another_machine(ledger: Ledger, history: History) -> str:
-    """The warning that the newest score is from another kind of machine than this, which is an event too.
-
-    Empty where either is unknown: trials that are launched run on other machines than this.
-    """
+    """The warning that the newest score is from another kind of machine, which is an event too; empty if unknown."""
     before, now = machine_of(history), machine()
     if not before or before == now or stored_spec(ledger).get("launch", "here") != "here":
         return ""

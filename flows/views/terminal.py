@@ -18,7 +18,6 @@ from rich.console import Console, ConsoleDimensions, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from environments.space import Value
 from tasks.system.redact import capped
 
 WHOLE = 100_000
@@ -44,7 +43,7 @@ def is_screen(console: Console) -> bool:
 
 def put(console: Console, line: RenderableType) -> None:
     """Print a line, cut at the edge of a screen, or a table."""
-    if isinstance(line, Text):
+    if isinstance(line, Text):  # a text that is printed loses what it says of its own width
         console.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
     else:
         console.print(line, highlight=False)
@@ -100,22 +99,6 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def setting(value: object) -> str:
-    """A parameter's value."""
-    return f"{value:.3g}" if isinstance(value, float) else clean(str(value))
-
-
-def changes(values: Mapping[str, Value], reference: Mapping[str, Value]) -> list[str]:
-    """Every parameter that differs from the reference's: its name, the value there, the value here."""
-    return [
-        f"{clean(name)} {setting(reference[name])} → {setting(value)}"
-        if name in reference
-        else f"{clean(name)} {setting(value)}"
-        for name, value in values.items()
-        if name not in reference or reference[name] != value
-    ]
 
 
 def short(path: Path) -> str:

@@ -48,9 +48,8 @@ def blank(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(
-        figsize=(width, height), dpi=100, facecolor="white", layout=ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1)
-    )
+    layout = ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1)
+    figure = Figure(figsize=(width, height), dpi=100, facecolor="white", layout=layout)
     FigureCanvasAgg(figure)
     return figure
 
@@ -81,10 +80,8 @@ def svg(figure: Figure, label: str) -> str:
 def window(heights: Sequence[float], higher_is_better: bool, always: Sequence[float] = ()) -> tuple[float, float]:
     """The range of heights to show: all but those so bad that the others would lie on one line.
 
-    Off the scale is what is worse than the best three quarters by more than three times their spread.
-
-    Args:
-        always: Heights to show unless they are far worse, since the climb from them is the story.
+    Off the scale is what is worse than the best three quarters by more than three times their spread. (always: heights
+    to show nevertheless)
     """
     sign = 1.0 if higher_is_better else -1.0
     ranked = sorted((sign * min(max(height, -LARGEST), LARGEST) for height in heights), reverse=True)
@@ -93,7 +90,7 @@ def window(heights: Sequence[float], higher_is_better: bool, always: Sequence[fl
     edge = ranked[len(ranked) - 1 - len(ranked) // 4]
     spread = (ranked[0] - edge) or abs(edge) or 1.0
     shown = [height for height in ranked if edge - height <= 3 * spread]
-    shown += [sign * height for height in always if edge - sign * height <= max(20 * spread, 10 * abs(ranked[0]))]
+    shown += [sign * min(max(height, -LARGEST), LARGEST) for height in always]
     pad = 0.06 * ((max(shown) - min(shown)) or abs(edge) or 1.0)
     low, high = sorted((sign * (min(shown) - pad), sign * (max(shown) + pad)))
     return low, high

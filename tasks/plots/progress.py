@@ -1,6 +1,6 @@
 """A campaign in one figure: every trial in the order of decision, the champion estimate, and the fresh runs beside.
 
-    picture = draw(history, "cartpole-1", metric="return/mean", higher_is_better=True)
+    picture = draw(history, "cartpole-1", "return/mean", higher_is_better=True)
 
 The band around the champion estimate is one standard deviation between training runs. Verdicts differ in shape as well
 as in colour; trials without a score lie at the lower edge, and a certificate's fresh runs in a column at the right.
@@ -19,23 +19,17 @@ from numpy.typing import NDArray
 
 from tasks.describe import headline, interval, outcome
 from tasks.numbers import number
-from tasks.plots.canvas import GREY, INK, blank, plain, png, styled, window
+from tasks.plots.canvas import GREY, INK, blank, plain, styled, window
 from tasks.stats.certificate import Certificate
 from tasks.stats.champion import champion_estimate
 from tasks.stats.design import Arm
-from tasks.trial import History, Trial, best, measured_each
+from tasks.trial import History, Trial, measured_each
 from tasks.verdict_styles import BLUE, VERDICTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "estimates", "plotted", "png"]
-
-SIZE, SMALL = (12.0, 6.75), (9.6, 5.4)
-"""Inches, of 100 pixels each: of a picture that is seen alone, and of one in a page."""
-POINTS = 250
-"""Most points of the champion estimate: of a longer history every second or third trial is used."""
 MARKS: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": 5}
 
 
@@ -67,25 +61,24 @@ def plotted(history: History) -> tuple[PlottedTrial, ...]:
     return tuple(points)
 
 
-def estimates(history: History) -> NDArray[np.float64]:
-    """The champion estimate over time (tasks/stats/champion.py), in the metric's own sign.
+def _estimates(history: History) -> NDArray[np.float64]:
+    """The champion estimate whenever it changed, in the metric's own sign.
 
     Shape (points, 3): place of the trial after which it was made, estimate, standard deviation between training runs.
     """
     sign = 1 if all(trial.score.higher_is_better for trial in history) else -1
-    stride = max(math.ceil(len(history) / POINTS), 1)
     rows = []
-    for place in sorted({*range(0, len(history), stride), *range(len(history))[-1:]}):
-        known = (trial for at, trial in enumerate(history) if at <= place or trial.number == 0)
-        if estimate := champion_estimate((*known,)):
+    for place, trial in enumerate(history):
+        known = tuple(one for at, one in enumerate(history) if at <= place or one.number == 0)
+        if (trial.verdict.kind == "keep" or trial.reruns) and (estimate := champion_estimate(known)):
             rows.append((place, sign * estimate.level, estimate.sd))
     points = np.array(rows, dtype=np.float64).reshape(-1, 3)
     return points[np.isfinite(points).all(1)]
 
 
 def draw(
-    history: History, campaign: str, *, metric: str, higher_is_better: bool,
-    certificates: Sequence[Certificate] = (), titled: bool = True,
+    history: History, campaign: str, metric: str, higher_is_better: bool, certificates: Sequence[Certificate] = (),
+    titled: bool = True,
 ) -> Figure:  # fmt: skip
     """Draw a campaign.
 
@@ -94,70 +87,53 @@ def draw(
         titled: Whether the result stands above, for a picture that is seen alone.
     """
     newest = certificates[-1] if certificates else None
-    fresh = [run.score.value for run in newest.runs if run.score.value is not None] if newest else []
-    trials, line = plotted(history), estimates(history)
-    story = [point.at for point in trials if point.trial.number == 0 or point.trial.verdict.kind == "keep"]
-    always = [height for height in story if height is not None] + fresh
+    trials, line = plotted(history), _estimates(history)
+    always = [run.score.value for run in newest.runs if run.score.value is not None] if newest else []
+    always += [one.at for one in trials if one.at is not None and one.trial.verdict.kind == "keep"]
     always += [height for _, level, sd in line[-1:] for height in (level - sd, level + sd)]
     low, high = window([one.at for one in trials if one.at is not None], higher_is_better, always)
     floor = low - 0.08 * (high - low)
     with styled():
-        picture = blank(*(SIZE if titled else SMALL))
+        picture = blank(9.6, 5.4)
         widths = [5, 1] if newest else [5]
         sides: Any = picture.subplots(1, len(widths), sharey=True, squeeze=False, width_ratios=widths)
         axes = sides[0, 0]
         axes.set_ylim(floor - 0.04 * (high - low), high)
         axes.set_xlim(-0.7, max(len(history), 8) - 0.3)
-        stride = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**9) if len(history) <= 20 * step)
+        stride = math.ceil(max(len(history), 1) / 20)
         axes.set_xticks(range(0, len(history), stride), [str(trial.number) for trial in history[::stride]])
         axes.set_xlabel("trial, in the order of decision")
-        _levels(axes, trials, line, None if newest else best(history))
-        _marks(axes, trials, (low, high), floor)
+        _levels(axes, trials, line)
+        _marks(axes, trials, low, high, floor)
         if newest:
             _column(sides[0, 1], newest, floor)
-        facts = f"{metric}, {'higher' if higher_is_better else 'lower'} is better"
+        facts = plain(f"{metric}, {'higher' if higher_is_better else 'lower'} is better", 100)
         if titled:
-            result = plain(headline(history, campaign, certificates), 120)
-            picture.suptitle(result, x=0.01, ha="left", color=INK, weight="bold", size=min(17, 1600 / len(result)))
-            facts += f"  ·  {outcome(newest)}" if newest else ""
-        title = axes.set_title(plain(facts, 150), loc="left", color=GREY, size=11 if len(facts) < 110 else 9)
-        title.set_in_layout(False)  # or the axes would make room for its width
+            words = [headline(history, campaign, certificates), *([outcome(newest)] if newest else [])]
+            picture.suptitle("\n".join(plain(one, 150) for one in words), x=0.01, ha="left", color=INK, size=9)
+        axes.set_title(facts, loc="left", color=GREY, size=10).set_in_layout(False)  # or axes make room for its width
         handles = [handle for one in sides[0] for handle in one.get_legend_handles_labels()[0]]
-        picture.legend(handles=handles, loc="outside lower left", ncols=8 if titled else 5)
+        picture.legend(handles=handles, loc="outside lower left", ncols=5)
     return picture
 
 
-def _levels(axes: Axes, trials: Sequence[PlottedTrial], line: NDArray[np.float64], named: Trial | None) -> None:
-    """The baseline and the champion estimate in its band. (named: the champion, whose values are to be written)"""
-    values = []
+def _levels(axes: Axes, trials: Sequence[PlottedTrial], line: NDArray[np.float64]) -> None:
+    """The baseline, and the champion estimate in its band; their values are in the legend."""
     if (start := next((point.at for point in trials if point.trial.number == 0), None)) is not None:
-        axes.axhline(start, color=GREY, linewidth=1.4, dashes=(5, 4), zorder=2)
-        values += [(start, "baseline", GREY)] if named and named.number else []
+        axes.axhline(start, color=GREY, linewidth=1.4, dashes=(5, 4), zorder=2, label=f"baseline {number(start)}")
     if len(line):
         xs, ys, sds = np.vstack([line, [axes.get_xlim()[1], *line[-1, 1:]]]).T
-        axes.plot(xs, ys, color=BLUE, linewidth=2.2, drawstyle="steps-post", zorder=3, label="champion estimate")
+        label = f"champion estimate {number(float(ys[-1]))}"
+        axes.plot(xs, ys, color=BLUE, linewidth=2.2, drawstyle="steps-post", zorder=3, label=label)
         band: dict[str, Any] = {"step": "post", "color": BLUE, "alpha": 0.13, "linewidth": 0, "zorder": 1}
         axes.fill_between(xs, ys - sds, ys + sds, label="±1 sd between runs", **band)
-        name = f"trial {named.number}" if named and named.number else "baseline"
-        values += [(float(ys[-1]), f"champion: {name}", BLUE)] if named else []
-    _values(axes, values)
 
 
-def _values(axes: Axes, shown: Sequence[tuple[float, str, str]]) -> None:
-    """Values with their names at the right of the axes: the greatest above its line, the others below theirs."""
-    for place, (value, name, colour) in enumerate(sorted(shown, reverse=True)):
-        axes.annotate(
-            f"{number(value)}\n{name}", (1, value), (8, 0), xycoords=("axes fraction", "data"),
-            textcoords="offset points", color=colour, weight="bold", va="top" if place else "bottom",
-            annotation_clip=False,
-        )  # fmt: skip
-
-
-def _marks(axes: Axes, trials: Sequence[PlottedTrial], shown: tuple[float, float], floor: float) -> None:
+def _marks(axes: Axes, trials: Sequence[PlottedTrial], low: float, high: float, floor: float) -> None:
     """A mark for every trial, with the error of its score; at the edge for those off the scale."""
     size = float(np.clip(11 - 1.6 * math.log2(max(len(trials), 8) / 8), 4.5, 11))
-    far = [(one.place, one.at, one.trial.number) for one in trials if one.at is not None and not _lies(one.at, shown)]
-    inside = [one for one in trials if one.at is None or _lies(one.at, shown)]
+    far = [(one.place, one.at, one.trial.number) for one in trials if one.at is not None and not low <= one.at <= high]
+    inside = [one for one in trials if one.at is None or low <= one.at <= high]
     for kind, style in VERDICTS.items():
         if spots := [one for one in inside if one.trial.verdict.kind == kind]:
             heights = [floor if one.at is None else one.at for one in spots]
@@ -165,41 +141,36 @@ def _marks(axes: Axes, trials: Sequence[PlottedTrial], shown: tuple[float, float
             axes.plot([one.place for one in spots], heights, **MARKS, **mark)
     if bars := [(one.place, one.at, one.error) for one in inside if one.error]:
         bar: dict[str, Any] = {"fmt": "none", "ecolor": GREY, "elinewidth": 1, "alpha": 0.6, "zorder": 4}
-        at, value, error = zip(*bars, strict=True)
-        axes.errorbar(at, value, error, label="±1 se", **bar)
+        xs, ys, errors = zip(*bars, strict=True)
+        axes.errorbar(xs, ys, errors, label="±1 se", **bar)
     if far:
         _, worst, trial = max(far, key=lambda one: abs(one[1]))
         label = f"off scale: trial {trial} at {number(worst)}{f' and {len(far) - 1} more' * (len(far) > 1)}"
-        edges = [floor if at < shown[0] else shown[1] for _, at, _ in far]
+        edges = [floor if at < low else high for _, at, _ in far]
         axes.plot([place for place, *_ in far], edges, marker="d", markersize=size, color=GREY, label=label, **MARKS)
-
-
-def _lies(height: float, shown: tuple[float, float]) -> bool:
-    return shown[0] <= height <= shown[1]
 
 
 def _column(axes: Axes, certificate: Certificate, floor: float) -> None:
     """Every run that was compared, the mean of each arm, and the interval of the test from the baseline's mean."""
-    axes.set_xticks([0, 1], [f"trial {certificate.champion}", "baseline"])
+    arms = tuple[tuple[Arm, str, str], ...](
+        (("champion", f"trial {certificate.champion}", BLUE), ("baseline", "baseline", GREY))
+    )
+    means = {arm: certificate.mean(arm) for arm, *_ in arms}
+    axes.set_xticks([0, 1], [f"{name}\n{number(means[arm])}" for arm, name, _ in arms])
     axes.set_xlim(-0.6, 1.6)
-    axes.tick_params(labelsize=8.5)
     axes.set_xlabel("fresh runs")
-    values, arms = [], tuple[tuple[Arm, str], ...]((("champion", BLUE), ("baseline", GREY)))
-    for x, (arm, colour) in enumerate(arms):
+    for x, (arm, _, colour) in enumerate(arms):
         scores = [score.value for score in certificate.scores(arm)]
         spots = [x + (n - (len(scores) - 1) / 2) * min(0.16, 0.8 / len(scores)) for n in range(len(scores))]
         _spots(axes, spots, scores, colour, marker="D", markersize=4.5)
         _spots(axes, spots, [floor if one is None else None for one in scores], colour, marker="x", markersize=8)
-        if (mean := certificate.mean(arm)) is not None:
-            axes.plot([x - 0.45, x + 0.45], [mean, mean], color=colour, linewidth=2.2, zorder=5)
-            values.append((mean, arm, colour))
+        _spots(axes, [x], [means[arm]], colour, marker="_", markersize=40, markeredgewidth=2.2)
     reused = [run.score.value for run in certificate.reused]
     _spots(axes, [1.45] * len(reused), reused, GREY, marker="D", markersize=4.5, fillstyle="none")
-    ends, mean = interval(certificate), certificate.mean("baseline")
+    ends, mean = interval(certificate), means["baseline"]
     if ends and mean is not None:
         style: dict[str, Any] = {"color": BLUE, "alpha": 0.16, "linewidth": 0, "label": "the test's interval"}
         axes.fill_between([-0.45, 0.45], mean + ends[0], mean + ends[1], **style)
-    _values(axes, values)
 
 
 def _spots(axes: Axes, xs: Sequence[float], heights: Sequence[float | None], colour: str, **style: Any) -> None:

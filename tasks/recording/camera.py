@@ -6,7 +6,7 @@ import math
 import os
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -29,19 +29,15 @@ WITHOUT_DISPLAY = {
 }  # fmt: skip
 
 
-class CannotRecord(ValueError):
-    """The episode cannot be drawn; the message is the reason."""
-
-
 @dataclass
 class Film:
     """What a camera has seen of an episode."""
 
     milliseconds: float
     """Between two pictures."""
-    pictures: list[Image.Image]
-    totals: list[float]
-    """The return so far, at each picture."""
+    pictures: list[Image.Image] = field(default_factory=list)
+    total: float = 0.0
+    """The return."""
     steps: int = 0
     cut: bool = False
     """Whether the episode was longer."""
@@ -52,12 +48,10 @@ class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        if "rgb_array" not in (env.metadata.get("render_modes") or []):
-            raise CannotRecord("the environment draws no pictures: rgb_array is not among its render_modes")
-        fps = env.metadata.get("render_fps")
-        fps = float(fps) if isinstance(fps, int | float) and 0 < fps < math.inf else UNKNOWN_FPS
-        self.stride, self.most = max(round(fps / PICTURES_PER_SECOND), 1), max(min(round(SECONDS * fps), MOST_STEPS), 1)
-        self.film, self.total, self.ends = Film(1000 * self.stride / fps, [], []), 0.0, math.inf
+        fps = float(env.metadata.get("render_fps") or UNKNOWN_FPS)
+        self.stride = max(round(fps / PICTURES_PER_SECOND), 1)
+        self.most = max(min(round(SECONDS * fps), MOST_STEPS), 1)
+        self.film, self.ends = Film(1000 * self.stride / fps), math.inf
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         started = self.env.reset(**options)
@@ -67,25 +61,21 @@ class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         seen, reward, terminated, truncated, info = self.env.step(action)
-        self.film.steps, self.total = self.film.steps + 1, self.total + float(reward)
-        over = terminated or truncated
-        self.film.cut = not over and (self.film.steps >= self.most or time.monotonic() > self.ends)
-        if over or self.film.cut or self.film.steps % self.stride == 0:
+        film, over = self.film, terminated or truncated
+        film.steps, film.total = film.steps + 1, film.total + float(reward)
+        film.cut = not over and (film.steps >= self.most or time.monotonic() > self.ends)
+        if over or film.cut or film.steps % self.stride == 0:
             self._take()
-        return seen, reward, terminated, truncated or self.film.cut, info
+        return seen, reward, terminated, truncated or film.cut, info
 
     def _take(self) -> None:
         try:
-            drawn = np.ascontiguousarray(self.env.render(), dtype=np.uint8)
-            if drawn.ndim != 3 or drawn.shape[2] != 3 or not drawn.size:
-                raise ValueError(f"an array of shape {drawn.shape} is no picture in RGB")
-            picture = Image.fromarray(drawn)
+            picture = Image.fromarray(np.asarray(self.env.render(), dtype=np.uint8)).convert("RGB")
             picture.thumbnail((WIDEST, WIDEST))
         except Exception as error:  # whatever a driver raises, or an environment that returns no picture
             words = traceback.format_exception_only(error)[-1].strip()  # str() fails for some errors of OpenGL
-            raise CannotRecord(f"pictures cannot be drawn here ({words})") from error
+            raise ValueError(f"pictures cannot be drawn here ({words})") from error
         self.film.pictures.append(picture)
-        self.film.totals.append(self.total)
 
 
 class FilmedSource(EnvSource):
@@ -93,8 +83,7 @@ class FilmedSource(EnvSource):
 
     def make(self) -> Env:
         os.environ |= WITHOUT_DISPLAY
-        kwargs = {**self.kwargs, "render_mode": "rgb_array"}
-        return Camera(EnvSource(self.env_id, self.max_episode_steps, kwargs, self.section, self.packages).make())
+        return Camera(EnvSource.make(replace(self, kwargs={**self.kwargs, "render_mode": "rgb_array"})))
 
 
 def film() -> Film:

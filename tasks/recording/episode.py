@@ -2,10 +2,8 @@
 
     record(ledger, champion, "auto")     # writes episode.gif and episode.json
 
-Both play the same episode, from a seed that no judgement uses. Their checkpoints are those of the certificate's first
-runs where these lie in the campaign, because a search picks lucky ones, else those of the search. The policies are
-programs in their sandboxes, started as they are when they are judged, and the judge's own protocol, checks and limits
-hold; the environment is in a process of its own, with a camera before it.
+Both play the same episode, from a seed that no judgement uses, as programs in their sandboxes under the judge's own
+protocol and limits; the environment is in a process of its own, with a camera before it.
 
 It is no measurement, and no failure here is a fault of the campaign: it becomes a reason.
 """
@@ -16,9 +14,9 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pydantic import PrivateAttr, TypeAdapter, ValidationError
 
@@ -49,11 +47,10 @@ REASON = 2000
 """Characters of a reason."""
 WAITS = {"start_seconds": 45.0, "answer_seconds": 5.0, "total_seconds": 50.0}
 """Most time that a policy is given here, where its judge may give more."""
-NARROWEST, STRIP, GAP = 180, 28, 4
-"""Pixels of a column at least, of the line above the pictures, and between them."""
+STRIP, GAP = 28, 4
+"""Pixels of the line above the pictures, and between them."""
 HOLD_MS = 1500
 """How long the end is shown before it begins again."""
-INK, ACCENT = (28, 33, 40), (0, 114, 178)
 FAULTS = (Misbehaved, NotAProgram, CannotStart, Refused, ValueError, OSError, ImportError)
 """Why there may be no episode: a policy, a machine or an environment that cannot play or draw."""
 
@@ -91,16 +88,6 @@ class Recording:
 RECORDING = TypeAdapter(Recording)
 
 
-class Side(NamedTuple):
-    """A policy that plays: a run of the certificate or of the search."""
-
-    name: Arm
-    trial: Trial
-    run: Run
-    score: float | None
-    is_fresh: bool
-
-
 def load(path: Path) -> Recording | None:
     """The recording in a campaign's directory; None without one."""
     try:
@@ -109,34 +96,36 @@ def load(path: Path) -> Recording | None:
         return None
 
 
-def record(ledger: Ledger, champion: Trial | None, asked: str, allow_unsandboxed: bool = False) -> None:
-    """Record the champion beside the baseline, if that has not been done, or fresh runs are there since.
+def record(ledger: Ledger, champion: Trial | None, isolation: str, allow_unsandboxed: bool = False) -> None:
+    """Record the champion beside the baseline, unless that was done.
 
     Environments without a control judge, and campaigns whose baseline stands, have nothing to record.
 
     Args:
-        asked: The isolation level.
         allow_unsandboxed: Whether an edited program may play without a sandbox.
     """
-    first = baseline(ledger.history())
+    first, before, gif = baseline(ledger.history()), load(ledger.path), ledger.path / GIF
     if judge_name(ledger.environment.judge) != "control" or champion is None or first is None or champion.number == 0:
         return
-    sides, before, gif = sides_of(ledger, champion.number), load(ledger.path), ledger.path / GIF
-    has_one = bool(before and before.champion == champion.number and before.episodes and gif.is_file())
-    if has_one and before and [one.run for one in before.episodes] == [side.run.dir for side in sides]:
+    if before and before.champion == champion.number and before.episodes and gif.is_file():
         return
     for old in ledger.path.glob(".recording-*"):  # left by one that was killed
         file_trees.remove(old)
+    films: dict[Arm, Film] = {}
+    played, who = list[PlayedEpisode](), ""
     with tempfile.TemporaryDirectory(prefix=".recording-", dir=ledger.path, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         try:
-            played = [_played(ledger, side, asked, allow_unsandboxed, folder) for side in sides]
-            _draw({one.name: film for one, film in played}, folder / GIF)
-            made = Recording(champion.number, tuple(one for one, _ in played))
+            for arm, trial in dict[Arm, Trial]({"baseline": first, "champion": champion}).items():
+                run, score, is_fresh = _player(ledger, arm, trial, champion)
+                who, log = f"the {arm}, {run.dir}: ", folder / f"{arm}.txt"
+                film = films[arm] = _film(ledger, trial, run, Isolation(choose(isolation), allow_unsandboxed), log)
+                facts = (film.total, film.steps, film.cut, score, is_fresh)
+                played.append(PlayedEpisode(arm, trial.number, run.dir, *facts))
+            _draw(films, folder / GIF)
+            made = Recording(champion.number, tuple(played))
         except FAULTS as wrong:
-            if has_one:
-                return
-            made = Recording(champion.number, reason=str(wrong)[:REASON])
+            made = Recording(champion.number, reason=f"{who}{wrong}"[:REASON])
         (ledger.path / FILE).unlink(missing_ok=True)  # it speaks of the picture, so it goes first and comes last
         gif.unlink(missing_ok=True)
         if made.episodes:
@@ -144,22 +133,16 @@ def record(ledger: Ledger, champion: Trial | None, asked: str, allow_unsandboxed
     (ledger.path / FILE).write_bytes(RECORDING.dump_json(made, indent=2) + b"\n")
 
 
-def sides_of(ledger: Ledger, champion: int) -> list[Side]:
-    """The runs whose checkpoints play: the first of the certificate that is still whole, else of the search."""
+def _player(ledger: Ledger, arm: Arm, trial: Trial, champion: Trial) -> tuple[Run, float | None, bool]:
+    """The run whose checkpoint plays, its score, and whether it is of the certificate: a search picks lucky ones."""
     newest = next((one for one in reversed(ledger.certificates()) if not one.elsewhere), None)
-    fresh = newest.runs if newest and newest.champion == champion else ()
-    found, arms = [], dict[int, Arm]({0: "baseline", champion: "champion"})
-    trials = {trial.number: trial for trial in ledger.history()}
-    for number, name in arms.items():
-        trial = trials[number]
-        runs = [Side(name, trial, one.run, one.score.value, True) for one in fresh if one.arm == name]
-        pairs = zip(trial.runs, trial.score.each, strict=False)
-        runs += [Side(name, trial, run, score.value, False) for run, score in pairs]
-        found.append(next((side for side in runs if not why_gone(ledger, side.run)), runs[-1]))
-    return found
+    fresh = newest.runs if newest and newest.champion == champion.number else ()
+    runs = [(one.run, one.score.value, True) for one in fresh if one.arm == arm]
+    runs += [(run, score.value, False) for run, score in zip(trial.runs, trial.score.each, strict=False)]
+    return next((one for one in runs if not _why_gone(ledger, one[0])), runs[-1])
 
 
-def why_gone(ledger: Ledger, run: Run) -> str | None:
+def _why_gone(ledger: Ledger, run: Run) -> str | None:
     """Why a run's checkpoint cannot play any more; None if it can."""
     place = TrialDir(ledger.path / run.dir)
     if run.status != "finished":
@@ -169,33 +152,21 @@ def why_gone(ledger: Ledger, run: Run) -> str | None:
     return changed_since(place, run)
 
 
-def _played(
-    ledger: Ledger, side: Side, asked: str, allow_unsandboxed: bool, folder: Path
-) -> tuple[PlayedEpisode, Film]:
-    """One side's episode; raises Misbehaved, which names the side."""
-    try:
-        film = _filmed(ledger, side, Isolation(choose(asked), allow_unsandboxed), folder)
-    except FAULTS as wrong:
-        raise Misbehaved(f"the {side.name}, {side.run.dir}: {wrong}") from wrong
-    facts = (film.totals[-1], film.steps, film.cut, side.score, side.is_fresh)
-    return PlayedEpisode(side.name, side.trial.number, side.run.dir, *facts), film
-
-
-def _filmed(ledger: Ledger, side: Side, isolation: Isolation, folder: Path) -> Film:
-    """The film of an episode by the judge's settings, of several sources under the first."""
-    environment, place = ledger.environment, TrialDir(ledger.path / side.run.dir)
-    if gone := why_gone(ledger, side.run):
+def _film(ledger: Ledger, trial: Trial, run: Run, isolation: Isolation, log: Path) -> Film:
+    """The film of an episode by the judge's settings; raises one of FAULTS."""
+    environment, place = ledger.environment, TrialDir(ledger.path / run.dir)
+    if gone := _why_gone(ledger, run):
         raise Misbehaved(gone)
-    if not isolation.may_run(side.trial.proposal.edit):
+    if not isolation.may_run(trial.proposal.edit):
         raise Misbehaved("its program is edited, and there is no sandbox (isolation none)")
-    if side.run.isolation != isolation.level:
+    if run.isolation != isolation.level:
         file_trees.open_to_all(place.out)
     workspace.relocate(place, environment)
     assert isinstance(environment.judge, Control), "only its episodes are recorded"
     judge = _FilmedControl.of(environment.judge)
     exam = Exam(ledger.seed("recording", ledger.key(0)), folder=environment.folder, check=interrupt.check)
     with Program(
-        workspace.fill(environment.judge.command(), {}), cwd=place.workspace, log=folder / f"{side.name}.txt",
+        workspace.fill(environment.judge.command(), {}), cwd=place.workspace, log=log,
         marker=f"{ledger.campaign.campaign_id}/recording", level=isolation.level, view=view(environment, place),
         limits=environment.limits, pipes=True,
     ) as policy:  # fmt: skip
@@ -204,35 +175,30 @@ def _filmed(ledger: Ledger, side: Side, isolation: Isolation, folder: Path) -> F
         except Misbehaved as wrong:
             policy.kill()  # its last words are read then
             raise Misbehaved(f"{wrong}\n{policy.tail()}".rstrip()) from wrong
-    return judge.film
+    return judge._film
 
 
 class _FilmedControl(Control):
     """The control judge with one episode, played before a camera."""
 
-    _source: EnvSource = PrivateAttr()
     _film: Film = PrivateAttr()
 
     @classmethod
     def of(cls, judge: Control) -> _FilmedControl:
         """The judge of an episode under its settings, of several sources the first."""
+        source = judge.env_sources[0]
         waits = {key: min(getattr(judge, key), most) for key, most in WAITS.items()}
-        made = cls(id=judge.id, episodes=1, other_episodes=0, deterministic=judge.deterministic, **waits)
-        made._source = judge.env_sources[0]
-        return made
-
-    @property
-    def film(self) -> Film:
-        return self._film
+        return cls(
+            id=judge.id, kwargs=source.kwargs, packages=judge.packages, max_episode_steps=judge.max_episode_steps,
+            episodes=1, other_episodes=0, deterministic=judge.deterministic, **waits,
+        )  # fmt: skip
 
     @contextmanager
     def _opened(self, sources: list[EnvSource], exam: Exam) -> Iterator[Lanes]:
         from tasks.recording.camera import FilmedSource, film  # gymnasium takes long to load
 
-        source = self._source
-        filmed = FilmedSource(**{field.name: getattr(source, field.name) for field in fields(source)})
         with ForeignProcess(exam.folder, self.total_seconds, exam.check) as process:
-            yield Lanes([process], [filmed])
+            yield Lanes([process], [FilmedSource(**vars(sources[0]))])
             self._film = process.call(film)
 
 
@@ -249,18 +215,13 @@ def _draw(films: Mapping[Arm, Film], file: Path) -> None:
 
 
 def _side_by_side(films: Mapping[Arm, Film], at: int) -> Image.Image:
-    """One picture of all episodes at the same time; one that is over shows its end."""
+    """One picture of all episodes at the same time, each below its name; one that is over shows its end."""
     from PIL import Image, ImageDraw, ImageFont
 
-    columns = [max(film.pictures[0].width, NARROWEST) for film in films.values()]
-    height = max(film.pictures[0].height for film in films.values())
-    canvas = Image.new("RGB", (sum(columns) + GAP * (len(films) - 1), height + STRIP), "white")
-    pen, font, left = ImageDraw.Draw(canvas), ImageFont.load_default(17), 0
-    for (name, film), column in zip(films.items(), columns, strict=True):
-        own = min(at, len(film.pictures) - 1)
-        canvas.paste(film.pictures[own], (left, STRIP))
-        end = "" if own < len(film.pictures) - 1 else " (goes on)" if film.cut else " (end)"
-        pen.text((left + 6, 3), name, fill=ACCENT if name == "champion" else INK, font=font)
-        pen.text((left + column - 6, 3), f"{film.totals[own]:.4g}{end}", fill=INK, font=font, anchor="ra")
-        left += column + GAP
+    width, height = next(iter(films.values())).pictures[0].size
+    canvas = Image.new("RGB", (len(films) * (width + GAP) - GAP, height + STRIP), "white")
+    pen, font = ImageDraw.Draw(canvas), ImageFont.load_default(17)
+    for column, (name, film) in enumerate(films.items()):
+        canvas.paste(film.pictures[min(at, len(film.pictures) - 1)], (column * (width + GAP), STRIP))
+        pen.text((column * (width + GAP) + 6, 3), name, fill="black", font=font)
     return canvas

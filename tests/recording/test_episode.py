@@ -21,7 +21,7 @@ from PIL import Image
 from flows.export.folder import export
 from flows.report import page
 from flows.report.facts import Facts
-from flows.report.seeing import INLINE_BYTES, record
+from flows.report.write import record_episode as record
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import CampaignEnd
 from tasks.recording import episode
@@ -170,15 +170,13 @@ def test_a_hostile_policy_ends_its_episode_with_the_reason(tmp_path: Path, home:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["LunarLander-v3", "Pendulum-v1"])
-def test_the_usual_environments_are_drawn(tmp_path: Path, home: Path, name: str) -> None:
-    ledger = night(tmp_path, ZEROS, toml=CART.replace("CartPole-v1", name))
+def test_other_environments_are_drawn(tmp_path: Path, home: Path) -> None:
+    ledger = night(tmp_path, ZEROS, toml=CART.replace("CartPole-v1", "LunarLander-v3"))
 
     record(ledger, SANDBOX.level)
 
     with Image.open(ledger.path / "episode.gif") as picture:
         assert picture.n_frames > 10 and picture.height > 100  # type: ignore[attr-defined]
-    assert (ledger.path / "episode.gif").stat().st_size < INLINE_BYTES
 
 
 KILLED = """

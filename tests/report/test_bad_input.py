@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from flows.report.write import write_report
-from flows.status import CampaignEnd
 from tasks.trial import History, Verdict
 from tests.report.test_report import FINISHED, stored
 from tests.support.histories import search, tried
@@ -46,14 +45,14 @@ def told(history: History, text: str) -> History:
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_no_page_holds_a_key_nor_half_of_one_nor_the_users_own_folder(
+def test_no_page_holds_a_key_nor_half_of_one_nor_the_users_own_folder_nor_what_hides_others(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    for each, value in KEYS.items():
-        monkeypatch.setenv(each, value)
     own, key = tmp_path / "alice", KEYS[name]
+    monkeypatch.setenv(name, key)
     monkeypatch.setenv("HOME", str(own))
-    history = told(search(12, cancels=False), f'my key is {key}, in "{own}/lib/x.py"; {own}s is another')
+    text = f'my key is {key}, in "{own}/lib/x.py"; {own}s is another; \u202eRTL\x00\x1b[31m\x07 \u2066x\ufeff'
+    history = told(search(12, cancels=False), text)
     history = (*history, *told((replace(tried(history, None), verdict=Verdict("crash", key)),), key))
     ledger = stored(created(tmp_path), history)
     ledger.event("view", failed="report", error=f"refused: {key}")
@@ -64,21 +63,10 @@ def test_no_page_holds_a_key_nor_half_of_one_nor_the_users_own_folder(
     assert {path.name for path in written} >= {"report.html", "index.html"}
     for text in (markdown, *(path.read_text() for path in written)):
         assert key not in text and key[:8] not in text and key[-8:] not in text
+        assert not {*"\u202e\x00\x1b\x07\u2066\ufeff"} & {*text}
     page = (ledger.path / "report.html").read_text()
     assert f"[secret {name}]" in page
     assert f"{own}/" not in page and "~/lib/x.py" in page and f"{own}s is another" in page
-
-
-def test_no_page_holds_characters_that_control_or_hide_others(tmp_path: Path, home: Path) -> None:
-    text = "\u202eRTL\x00\x1b[31m\x07 \u2066x\ufeff"
-    history = told(search(12, cancels=False), text)
-    history = (*history, *told((replace(tried(history, None), verdict=Verdict("crash", text)),), text))
-    ledger = stored(created(tmp_path), history)
-
-    markdown = write_report(ledger, CampaignEnd("failed", text))
-
-    for page in (markdown, *(path.read_text() for path in home.glob("**/*.html"))):
-        assert not {*"\u202e\x00\x1b\x07\u2066\ufeff"} & {*page}
 
 
 HOSTILE = (

@@ -16,12 +16,12 @@ from flows.cli.set_option import parse_settings
 from flows.engine.certifying import store
 from flows.report import page
 from flows.report.facts import Facts
-from flows.report.mattered import FEWEST, importances
+from flows.report.figures import FEWEST, importances
 from flows.report.write import write_report
 from flows.status import CampaignEnd
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
-from tasks.trial import TWENTIETHS, History, Verdict, best
+from tasks.trial import TWENTIETHS, History, Verdict
 from tests.support.histories import certified, search, tried, undemanding
 from tests.support.ledgers import created
 
@@ -58,15 +58,6 @@ def page_of(ledger: Ledger, ending: CampaignEnd | None = FINISHED) -> Page:
     return Page(page.html(Facts.of(ledger, ending)))
 
 
-def points(count: int) -> History:
-    """A night in the space of the quadratic environment."""
-    history: History = (tried((), 1.0, 1.1, 0.9, params={"x": 0.0}),)
-    for number in range(1, count + 1):
-        x = -4 + 8 * (number * 0.618 % 1)
-        history += (tried(history, 10 - x * x, params={"x": x}),)
-    return history
-
-
 def test_a_report_answers_the_questions_of_a_morning(tmp_path: Path, home: Path) -> None:
     ledger = stored(created(tmp_path), search(12, cancels=False))
     champion = max(ledger.history(), key=lambda trial: (trial.verdict.kind == "keep", trial.order))
@@ -79,56 +70,26 @@ def test_a_report_answers_the_questions_of_a_morning(tmp_path: Path, home: Path)
     assert "certified" in facts.verdict and "at least +1" in facts.proof
     shown = page_of(ledger).text
     assert all(answer in shown for answer in (facts.verdict, facts.proof, *answers.values()))
+    assert "other" not in shown
+    store(ledger, certified(champion.number, [12.0, 14.0, 13.0], [1.0, 2.0, 3.0], on="other"))
+    assert "other" in page_of(ledger).text, "a row for each environment that was asked"
 
 
-def test_of_a_campaign_whose_baseline_crashed_nothing_is_said_that_only_scores_could_tell(
-    tmp_path: Path, home: Path
-) -> None:
+def test_a_campaign_without_a_trial_or_whose_baseline_crashed_has_a_report_too(tmp_path: Path, home: Path) -> None:
+    write_report(created(tmp_path, "empty"))
     ledger = stored(created(tmp_path), (tried((), None),))
     ending = CampaignEnd("failed", "the baseline crashed: `nightshift rerun n 0`")
 
-    answers, shown = Facts.of(ledger, ending).answers, page_of(ledger, ending).text
+    shown = page_of(ledger, ending).text
 
-    assert answers["What changed?"] == "Nothing: no trial has a score."
-    assert answers["What next?"] == "The baseline crashed: `nightshift rerun n 0`."
+    assert "The baseline crashed: `nightshift rerun n 0`." in shown
     assert "baseline stands" not in shown and "too few" not in shown and "overestimate" not in shown
-
-
-def test_a_certificate_that_a_crash_has_cost_leads_to_a_comparison(tmp_path: Path, home: Path) -> None:
-    ledger = stored(created(tmp_path), search(6, cancels=False))
-    champion = best(ledger.history()).number
-    store(ledger, certified(champion, [210, None, 212], [80, 82, 79]))
-    answers = Facts.of(ledger, FINISHED).answers
-    assert answers["What failed?"].endswith("1 fresh run of the certificate crashed")
-    assert answers["What next?"].startswith(f"nightshift compare n/{champion} n/baseline --runs 3 compares")
-    store(ledger, certified(champion, [80, 82, 79], [81, None, 80, 83]))
-    answers = Facts.of(ledger, FINISHED).answers
-    assert answers["What failed?"].endswith("1 fresh run of the certificate crashed")
-    assert "compare" not in answers["What next?"], "the crash of a run of the baseline has not cost it"
 
 
 @pytest.mark.parametrize("state", ["stopped", "interrupted"])
 def test_a_campaign_that_can_go_on_is_not_to_be_run_again(tmp_path: Path, home: Path, state: str) -> None:
-    ledger = stored(created(tmp_path), points(0))
-    for before in (0.0, 5400.0):
-        ledger.event("life", pid=1, host="night", spent_before=before)
-    answers = Facts.of(ledger, CampaignEnd(state, "asked to stop")).answers
-    assert answers["What next?"] == "nightshift resume n goes on."
-    assert "90.0 min in, its process was killed or interrupted" in page_of(ledger).text
-
-
-@pytest.mark.parametrize("values", [(), (None,), (1.0, None, None), (1.0, 1.0)], ids=str)
-def test_a_campaign_with_little_or_no_score_has_a_report_too(
-    tmp_path: Path, home: Path, values: tuple[float | None, ...]
-) -> None:
-    history: History = ()
-    for value in values:
-        history += (tried(history, value),)
-    ledger = stored(created(tmp_path), history)
-
-    write_report(ledger)
-
-    assert "What failed" in Page((ledger.path / "report.html").read_text()).text
+    ledger = stored(created(tmp_path), (tried((), 1.0),))
+    assert "nightshift resume n" in Facts.of(ledger, CampaignEnd(state, "asked to stop")).answers["What next?"]
 
 
 def test_texts_of_programs_and_models_are_shown_and_not_run(tmp_path: Path, home: Path) -> None:
@@ -170,7 +131,7 @@ def test_the_parameter_that_decides_the_score_matters_most() -> None:
 
 
 def test_what_befell_a_campaign_is_told_in_words(tmp_path: Path, home: Path) -> None:
-    ledger = stored(created(tmp_path), points(2))
+    ledger = stored(created(tmp_path), (tried((), 1.0),))
     ledger.event("life", spent_before=0.0, identity="6b5d014a 43739", host="vm")
     ledger.event("life", spent_before=1136.4, identity="6b5d014a 43740", host="vm")
     ledger.event("end", state="stopped", reason="the disk has 299 MiB left")

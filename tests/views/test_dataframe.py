@@ -6,9 +6,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from environments.plugins import Refused
 from flows.engine.certifying import store
 from flows.views.dataframe import load_history, load_runs
 from tasks.record import COLUMNS, reconcile
@@ -43,14 +40,6 @@ def test_a_campaign_is_a_table_with_a_row_per_trial_and_a_column_per_parameter(t
     assert (table["trial"].dtype, table["score"].dtype) == ("int64", "float64")
     assert table["seconds"].mean() == 5.0
     assert math.isnan(table["score"][1]) and table["n"][1] == 0
-
-
-def test_a_campaign_without_trials_has_no_rows_and_one_that_has_not_started_is_refused(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
-    with pytest.raises(Refused, match="no results yet"):
-        load_history("n")
-    reconcile(ledger)
-    assert len(load_history("n")) == 0
 
 
 def test_runs_of_certificates_are_told_apart_by_environment_and_budget(tmp_path: Path) -> None:

@@ -78,10 +78,12 @@ def test_no_text_of_a_campaign_reaches_the_terminal_as_it_is(tmp_path: Path, wid
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_each_trial_has_a_line_within_the_width(tmp_path: Path, width: int) -> None:
-    lines = list(overview.trial_lines(document(campaign(tmp_path, *night(9)))))
-    assert all(cell_len(printed(line, width, screen=True).rstrip("\n")) <= width for line in lines)
+def test_each_campaign_and_each_trial_has_a_line_within_the_width(tmp_path: Path, width: int) -> None:
+    ledger = campaign(tmp_path, *night(9))
+    lines = list(overview.trial_lines(document(ledger)))
     assert numbers(lines) == list(range(9))
+    lines += overview.campaign_lines([summary(ledger) | {"environment": "/srv/" + "x" * 60}])
+    assert all(cell_len(printed(line, width, screen=True).rstrip("\n")) <= width for line in lines)
 
 
 def test_the_line_of_a_trial_has_its_gain_and_what_was_changed_of_the_champion() -> None:
@@ -93,15 +95,3 @@ def test_the_line_of_a_trial_has_its_gain_and_what_was_changed_of_the_champion()
     assert lines[1].split()[:5] == ["+", "1", "keep", "3", "+2"], "positive where it is better"
     assert "learning_rate 2e-05 → 0.0016, num_envs 8 → 32" in lines[1] and "act" not in lines[1]
     assert lines[2].index("exited with status 3") < lines[2].index("learning_rate"), "why it crashed comes first"
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_the_list_of_campaigns_fits_and_cuts_no_name(tmp_path: Path, width: int) -> None:
-    name = "a-campaign-whose-name-is-long"
-    listed = [summary(campaign(tmp_path, *night(2), name=name)) | {"environment": "/srv/" + "x" * 60}]
-    text = "".join(printed(line, width, screen=True) for line in overview.campaign_lines(listed))
-    assert max(map(cell_len, text.splitlines())) <= width and name in text
-    *_, whole = overview.campaign_lines(listed)
-    assert "/srv/" + "x" * 60 in printed(whole), "whole in a pipe"
-    (empty,) = overview.campaign_lines([])
-    assert "nightshift run" in empty.plain
