@@ -218,7 +218,7 @@ def _of_logs(folder: Path) -> tuple[str, str, dict[str, Any]]:
     file = next(iter(folder.rglob("args.yml")), None)
     if file is None:
         raise Refused(f"--rl-zoo {folder}: there is no args.yml below it: give a folder as rl_zoo3.train leaves it")
-    stated, tuned = (yaml.load(each.read_text(), _Loader) for each in (file, file.with_name("config.yml")))
+    stated, tuned = (_Loader(each.read_text()).get_single_data() for each in (file, file.with_name("config.yml")))
     return str(stated["algo"]), str(stated["env"]), {key: value for key, value in tuned.items() if value is not None}
 
 

@@ -77,6 +77,7 @@ def test_a_fault_of_an_environment_is_bad_with_its_remedy(
 def machine(tmp_path: Path, python: str = "", **overrides: Value) -> Environment:
     """The stand-in's problem on a machine whose prime-rl's Python says this."""
     folder, checkout = laid(tmp_path)
+    (checkout / ".venv/bin/torchrun").touch()
     if python:
         (checkout / ".venv/bin/python").write_text(f"#!/bin/sh\n{python}\n")
     dotted = {name.replace("__", "."): value for name, value in {"gpus": 2, **overrides}.items()}

@@ -103,8 +103,7 @@ def test_red_team_an_action_that_is_no_number_is_a_crash(tmp_path: Path, number:
     act = f"say(READY)\nos.read(0, 14 * lanes)\nsay(struct.pack('<4f', 0, 0, float('{number}'), 0))\ntime.sleep(60)"
     score = judged(tmp_path, act, WORKING[0], **{"control.id": "Pendulum-v1"}).score
     assert score.value is None and score.error is not None
-    named = "NaN" if number == "nan" else number
-    assert score.error.startswith(f"answered {named} for the action in lane 2 at step 1")
+    assert score.error.startswith(f"answered {number} for the action in lane 2 at step 1")
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
