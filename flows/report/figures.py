@@ -87,6 +87,9 @@ def slices(environment: Environment, history: History, champion: Trial | None, i
                 axes.set_xticks(range(len(axis.choices)), [plain(short_value(one), 12) for one in axis.choices])
             elif not isinstance(axis.parameter, Choice) and axis.parameter.log:
                 axes.set_xscale("log")
+                ends = np.geomspace(axis.parameter.low, axis.parameter.high, 3)
+                axes.set_xticks(ends, [f"{end:.2g}" for end in ends])  # names may hold $, so mathtext is off
+                axes.minorticks_off()
             axes.set_ylim(*window(values, environment.higher_is_better))
     return svg(figure, f"{environment.metric} along each parameter")
 

@@ -16,7 +16,7 @@ from flows.cli.set_option import parse_settings
 from flows.engine.certifying import store
 from flows.report import page
 from flows.report.facts import Facts
-from flows.report.figures import FEWEST, importances
+from flows.report.figures import FEWEST, importances, slices
 from flows.report.write import write_report
 from flows.status import CampaignEnd
 from tasks.store.ledger import Ledger
@@ -128,6 +128,7 @@ def test_the_parameter_that_decides_the_score_matters_most() -> None:
     assert not isinstance(found, str)
     assert next(iter(found)) == "learning_rate" and found["learning_rate"] > 0.2
     assert isinstance(importances(environment, history[: FEWEST - 1]), str)
+    assert "$" not in slices(environment, history, history[0], found), "no formula, where names are taken as they are"
 
 
 def test_what_befell_a_campaign_is_told_in_words(tmp_path: Path, home: Path) -> None:
