@@ -102,8 +102,9 @@ def _answer(account: Account, request: RecordedRequest) -> Answer:
     try:
         try:
             reply = litellm_client.completion(account, messages, schema)
-        except (library.BadRequestError, library.UnprocessableEntityError):
-            if schema is None:
+        except (library.BadRequestError, library.UnprocessableEntityError, library.InternalServerError) as wrong:
+            # llama-cpp-python calls it its own fault
+            if schema is None or (wrong.status_code >= 500 and "response_format" not in str(wrong)):
                 raise
             reply = litellm_client.completion(account, messages, None)  # it knows no formats of answers
         return _read(account, messages, reply)
