@@ -42,6 +42,8 @@ def test_a_block_that_cannot_be_asked_is_refused(values: dict[str, Any], reason:
 def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
     lone_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import BlockDocumentUpdate
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     monkeypatch.setenv("PREFECT_API_URL", lone_server)
@@ -86,6 +88,8 @@ def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
     with pytest.raises(Refused, match="key_variable = NO_SUCH_VARIABLE"):
         accounts(ModelOptions(block="cloud"))
     with temporary_settings({PREFECT_API_URL: lone_server}):  # one of an earlier version
-        LLM(models=["openai/gpt-4o"], max_usd=5).save("limited", overwrite=True)  # type: ignore[call-arg]
+        saved = LLM(models=["openai/gpt-4o"]).save("limited", overwrite=True)
+        with get_client(sync_client=True) as client:
+            client.update_block_document(saved, BlockDocumentUpdate(data={"models": ["openai/gpt-4o"], "max_usd": 5}))
     with pytest.raises(Refused, match="the campaign --max-usd"):
         accounts(ModelOptions(block="limited"))
