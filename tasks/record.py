@@ -67,12 +67,14 @@ def row(environment: Environment, trial: Trial, commit: str, believed: Level | N
     score, peak = trial.score, max((run.peak_memory or 0 for run in trial.runs), default=0)
     steps = f"/{environment.budget_steps}" if environment.budget_steps else ""
     varying = {name: value for name, value in trial.proposal.params.items() if name in environment.space}
-    values: tuple[object, ...] = (
-        trial.number, trial.attempt, commit[:12], score.value, score.se, score.n or None, trial.verdict.kind, believed,
-        math.fsum(run.seconds for run in trial.runs), trial.runs[-1].steps, round(peak / 2**30, 3) if peak else None,
-        trial.cost, trial.proposal.proposer, f"{environment.budget_seconds:g}s{steps}", trial.runs[-1].machine,
-        judge_name(environment.judge), trial.proposal.rationale, json.dumps(varying, sort_keys=True),
-    )  # fmt: skip
-    assert len(values) == len(COLUMNS)
-    cells = ("" if value is None else " ".join(str(value).split()) for value in values)
+    values: dict[str, object] = {
+        "trial": trial.number, "attempt": trial.attempt, "commit": commit[:12], "score": score.value, "se": score.se,
+        "n": score.n or None, "verdict": trial.verdict.kind, "level": believed,
+        "seconds": math.fsum(run.seconds for run in trial.runs), "steps": trial.runs[-1].steps,
+        "peak_memory_gb": round(peak / 2**30, 3) if peak else None, "cost_usd": trial.cost,
+        "proposer": trial.proposal.proposer, "budget": f"{environment.budget_seconds:g}s{steps}",
+        "machine": trial.runs[-1].machine, "judge": judge_name(environment.judge),
+        "description": trial.proposal.rationale, "params": json.dumps(varying, sort_keys=True),
+    }  # fmt: skip
+    cells = ("" if values[name] is None else " ".join(str(values[name]).split()) for name in COLUMNS)
     return "\t".join(cells) + "\n"

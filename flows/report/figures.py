@@ -95,9 +95,7 @@ def slices(environment: Environment, history: History, champion: Trial | None, i
 
 
 def importances(environment: Environment, history: History) -> dict[str, float] | str:
-    """The share of each varied parameter in what the variance of scores can be explained by, the greatest first, by
-    Optuna's fANOVA; or why there is none.
-    """
+    """Each varied parameter's share of the scores' variance by Optuna's fANOVA, the greatest first; or why none."""
     seen, scored = _scored_points(environment, history)
     if len(seen.axes) < 2:
         return "Fewer than two parameters were varied."

@@ -65,9 +65,8 @@ def incidents(ledger: Ledger, history: History, parked: Sequence[Parked] = ()) -
     unfollowed = {event["trial"]: event["reasons"] for event in ledger.events() if event["event"] == TURNED_DOWN}
     found += [(number, TURNED_DOWN, reason) for number in unfollowed for reason in unfollowed[number]]
     for held in parked:
-        found.append(
-            (held.number, *(("waits", "for approval") if held.state == "waiting" else (held.state, held.words)))
-        )
+        told = ("waits", "for approval") if held.state == "waiting" else (held.state, held.words)
+        found.append((held.number, *told))
     newest = max((*proposals, *unfollowed), default=0)
     found += [(newest, "inbox", f"idea {name} was refused: {why}") for name, why in inbox.refused(ledger.path).items()]
     every = [Incident(number, kind, _line(words)) for number, kind, words in found]
