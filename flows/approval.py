@@ -34,8 +34,6 @@ TOO_LATE = "nobody answered in time"
 
 
 class Word(RunInput):
-    """The form's fields."""
-
     approve: bool = Field(default=False, title="Approve", description="Train and judge it. Left off, it is rejected.")
     comment: str = Field(default="", title="Comment", description="Why; the proposer reads it.")
 
@@ -46,7 +44,6 @@ def approve(campaign: str, trial: int) -> None:
 
 
 def ask(ledger: Ledger, number: int, proposal: Proposal, minutes: float) -> None:
-    """Put a proposal on hold until it is approved or rejected."""
     until, run, problem = time.time() + 60 * minutes, None, ""
     write_atomic(ledger.place(number).diff, proposal.edit or "")
     try:
@@ -78,7 +75,6 @@ def page(proposal: Proposal, defaults: Params) -> str:
 
 
 def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: int) -> str:
-    """Create the suspended run; returns its id."""
     name, text = ledger.campaign.name, page(proposal, ledger.environment.defaults)
     # Not `Suspended`, which a worker would resume: the run has nothing to execute. The campaign rejects it in time, and
     # Prefect ends it, as failed, only where the campaign is gone.

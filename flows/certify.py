@@ -44,7 +44,7 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
             night.money.check(night.history, what, longest(question, runs, parallel=1))
             certificate = certifying.certify(night, question, measure, runs)
             if certificate is None or not certifying.also_ablate(night, question, certificate, measure):
-                outcomes.append(stopping.no_room(ledger.path) or "asked to stop")
+                outcomes.append((stopping.full(ledger.path) or stopping.ASKED).reason)
                 break
             outcome = "passed" if certificate.passed else certificate.reason
             outcomes.append(f"{where(certificate)}: {outcome}")

@@ -16,9 +16,8 @@ from flows.spec.form import titled
 from flows.spec.naming import tag
 from flows.spec.refusal import fails_when_refused
 from flows.status import stored_spec
-from tasks.store import attempts
+from tasks.describe import verdict_of
 from tasks.store.ledger import Ledger
-from tasks.task_messages import plain, verdict_of
 from tasks.trial import History
 
 Name = Annotated[str, titled("Campaign", "Name of a campaign that has ended.")]
@@ -45,8 +44,9 @@ def rerun(name: Name, trial: Number) -> State[str]:
         again = night.trial(trial)
     if night.state.is_failed():
         return night.state
-    words = plain(verdict_of(again.verdict, again.score)).words
-    return Completed(message=f"{name}: trial {trial} again: {words}; {stop.reason}", data=name)
+    return Completed(
+        message=f"{name}: trial {trial} again: {verdict_of(again.verdict, again.score)}; {stop.reason}", data=name
+    )
 
 
 def check(ledger: Ledger, finished: History, number: int) -> None:
@@ -65,7 +65,7 @@ def begin(ledger: Ledger, number: int, flow_run_id: str | None) -> None:
     """Begin another attempt, unless this flow run has begun one before it was killed, or one was cut off."""
     mine = {"trial": number, "flow_run_id": flow_run_id}
     known = any(event["event"] == "rerun" and event.items() >= mine.items() for event in ledger.events())
-    if known or number in attempts.pending(ledger.trials):
+    if known or number in ledger.pending_attempts():
         return
-    attempt = attempts.begin(ledger.trials, number)
+    attempt = ledger.begin_attempt(number)
     ledger.event("rerun", **mine, attempt=attempt)

@@ -20,26 +20,23 @@ from typing import Any, NamedTuple
 from environments import earlier_trials, plugins, safe_open
 from environments.score import Score
 from flows.spec.spec import runs_in_time
-from flows.spending.summary import money
 from flows.views.own_servers import own_servers
 from tasks import describe
-from tasks.describe import caution, headline, outcome, where
+from tasks.describe import caution, headline, in_short, outcome, where
 from tasks.numbers import number
 from tasks.rules import Rule
 from tasks.sandbox.progress import parse_report, value_of
-from tasks.spending.spent import spent
+from tasks.spending import money, spent
 from tasks.stats.certificate import Certificate, level, shipped
 from tasks.stats.champion import champion_estimate, run_sd
 from tasks.stats.design import Arm, design_of
 from tasks.stats.predictions import record
-from tasks.store import approval, attempts, campaign_lock, inbox, workspace
+from tasks.store import approval, campaign_lock, inbox, workspace
 from tasks.store.ledger import Ledger, ended_search
 from tasks.store.provenance import incidents, sources
 from tasks.store.workspace import TrialDir
 from tasks.system.daemon import page_of
 from tasks.system.redact import clean
-from tasks.system.slot import slot_use
-from tasks.task_messages import in_short
 from tasks.tracking import sync
 from tasks.trial import TWENTIETHS, History, Proposal, Trial, baseline, best, budgets_used, machine_of, measured
 
@@ -104,7 +101,6 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
             "seconds": round(campaign_lock.spent(ledger), 1),
             "trials": len([trial for trial in history if trial.number > 0]),
             **money(ledger, history),
-            "slots": slot_use(ledger.events(), spec.get("parallel", 1) * campaign_lock.spent(ledger)),
         },
         "waiting_to_record": sync.waiting(ledger, history),
         "urls": urls(ledger),
@@ -198,7 +194,7 @@ def state(ledger: Ledger) -> str:
     """running, finished, failed, stopped, or interrupted (its last life was cut off)."""
     if campaign_lock.is_running(ledger):
         return "running"
-    cut_off = bool(attempts.pending(ledger.trials))  # a rerun
+    cut_off = bool(ledger.pending_attempts())  # a rerun
     return "interrupted" if cut_off else str(ended_search(ledger).get("state", "interrupted"))
 
 
@@ -384,7 +380,7 @@ def under_way(ledger: Ledger, history: History) -> dict[str, Any]:
     numbers = {int(path.name) for path in ledger.trials.iterdir() if path.name.isdecimal()}
     numbers -= {trial.number for trial in history}
     numbers -= {one.number for one in approval.parked(ledger) if one.state != "approved"}
-    numbers |= attempts.pending(ledger.trials).keys()
+    numbers |= ledger.pending_attempts().keys()
     begun = [number for number in sorted(numbers) if ledger.place(number).proposal.is_file()]
     return {
         "under_way": [_trial_under_way(ledger, history, number, waits.get(number, "")) for number in begun],

@@ -21,11 +21,11 @@ from rich.table import Table
 from rich.text import Text
 
 from environments.plugins import Refused
-from flows.spending.summary import parts
 from flows.status import document, under_way
 from flows.views.overview import HEADING, trial_line
 from flows.views.terminal import clean, cleaned, cut, duration, is_screen, put
 from tasks.numbers import number
+from tasks.spending import parts
 from tasks.store.ledger import Ledger
 from tasks.trial import History
 

@@ -18,12 +18,11 @@ from environments.judges import ComparisonBlock, Use
 from tasks.machine.slots import Slots
 from tasks.sandbox.isolation import Isolation
 from tasks.store.ledger import Ledger, frozen_elsewhere
-from tasks.store.seeds import Purpose
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.clock import clock, covered
 from tasks.system.slot import Slot
-from tasks.task_key import TaskKey
+from tasks.task_key import Purpose, TaskKey
 from tasks.trial import Proposal
 
 POLL_SECONDS = 0.2
@@ -46,10 +45,8 @@ class RunPlan:
     key: TaskKey
     proposal: Proposal
     folder: str
-    """Its directory, relative to the campaign's."""
     use: Use = "search"
     stops_early: bool = False
-    """Whether it may be stopped early."""
     units: Units | None = None
     """What it is judged on; None: its own draw."""
     echo: Units | None = None
@@ -57,8 +54,6 @@ class RunPlan:
 
 
 class Bench:
-    """Where and how the runs of a campaign are made."""
-
     def __init__(
         self, ledger: Ledger, isolation: Isolation, slots: Slots, parallel: int,
         transfer: Environment | None = None, budget: float = 1.0, usd_per_hour: float = 0.0, launched: bool = False,
@@ -76,7 +71,7 @@ class Bench:
         self.budget, self.launched = budget, launched
         self._price = usd_per_hour
         self._turns = threading.Semaphore(parallel)
-        self._waits: list[tuple[int, float, float]] = []
+        self._spans: list[tuple[int, float, float]] = []
         self._busy: set[TaskKey] = set()
         self._closed = False
 
@@ -93,7 +88,7 @@ class Bench:
     @contextmanager
     def slot(self, key: TaskKey) -> Iterator[Slot]:
         """Hold a slot of this machine while the block runs. Raises KeyboardInterrupt where the campaign is to end."""
-        began, ledger = clock(), self.ledger
+        ledger = self.ledger
         while not self._turns.acquire(timeout=POLL_SECONDS):
             interrupt.check()
         try:
@@ -101,13 +96,13 @@ class Bench:
                 self.under_way(key),
                 self.slots.hold(lambda words: ledger.event("waiting", number=key.number, who=words)) as slot,
             ):
-                self._waits.append((key.number, began, clock()))
                 where = {"number": key.number, "slot": slot.name} | ({"on": platform.node()} if self.launched else {})
                 ledger.event("slot", **where, **({"usd_per_hour": self._price} if self._price else {}))
                 try:
-                    yield slot
+                    with self.timed(key):
+                        yield slot
                 finally:
-                    ledger.event("slot free", **where, **slot.use)
+                    ledger.event("slot free", **where)
         finally:
             self._turns.release()
 
@@ -129,11 +124,19 @@ class Bench:
             while self._busy:
                 time.sleep(POLL_SECONDS)
 
-    def waited(self, number: int) -> float:
-        """Seconds in which a run of a trial waited for a slot; waits at the same time count once."""
-        return covered((begin, end) for one, begin, end in self._waits if one == number)
+    @contextmanager
+    def timed(self, key: TaskKey) -> Iterator[None]:
+        """Count the block as time of the trial."""
+        since = clock()
+        try:
+            yield
+        finally:
+            self._spans.append((key.number, since, clock()))
+
+    def busy(self, number: int) -> float:
+        """Seconds for which runs of a trial held a slot, or were launched; those at the same time count once."""
+        return covered((begin, end) for one, begin, end in self._spans if one == number)
 
 
 def folder_of(path: Path, trial_dir: TrialDir) -> str:
-    """A run's directory as a plan has it."""
     return trial_dir.path.relative_to(path).as_posix()

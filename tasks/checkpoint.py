@@ -24,16 +24,18 @@ from prefect.results import ResultRecord  # type: ignore[attr-defined]
 from prefect.states import Completed, Failed
 from prefect.utilities.annotations import quote
 
+from tasks.describe import in_short
 from tasks.sandbox.program import CannotStart
+from tasks.system.redact import capped
 from tasks.task_key import TaskKey
-from tasks.task_messages import TaskMessage
 
 T = TypeVar("T")
 RETRIES = 2
 RETRY_SECONDS = [5.0, 30.0]
-"""The pause before each retry of a task that the machine failed."""
 CRASH = "Crash"
 """Name of the state of a task whose program crashed or could not be judged."""
+MESSAGE, LOG = 240, 4000
+"""Characters of a state's message, and of a crash in the task's log: its end, where the reason is."""
 
 
 @contextmanager
@@ -69,14 +71,14 @@ def run_name() -> str:
     return " ".join(filter(None, [runtime.task_run.task_name, subject, str(key.number), key.part]))
 
 
-def ended(result: T, message: TaskMessage) -> State[T]:
+def ended(result: T, words: str, crash: str | None = None) -> State[T]:
     """The state in which a task ends with a result: Failed for a crash, which ends no campaign."""
-    log = get_run_logger()
-    if not message.crash:
-        log.info(message.words)  # the pages show logs, and no messages of states
-        return Completed(message=message.words, data=result)
-    log.error(message.crash)
-    return Failed(name=CRASH, message=message.words, data=result)
+    message = capped(" ".join((f"crash: {in_short(crash)}" if crash else words).split()), MESSAGE)
+    if crash:
+        get_run_logger().error(crash[-LOG:])
+        return Failed(name=CRASH, message=message, data=result)
+    get_run_logger().info(message)  # the pages show logs, and no messages of states
+    return Completed(message=message, data=result)
 
 
 def result_of(future: PrefectFuture[State[T]]) -> T:

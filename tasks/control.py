@@ -14,13 +14,12 @@ A program that detects the control and then plays badly is *not* caught.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from prefect import State, task
 
 from environments.score import Score, Wait
-from tasks import task_messages
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.evaluate import judge_run
@@ -44,13 +43,17 @@ STARTUP_SHARE = 0.1
     persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/control",
 )  # fmt: skip
 def control(
-    key: TaskKey, bench: Bench, plan: RunPlan, trained: Run, need: Wait | None, first: Reference
+    key: TaskKey, bench: Bench, plan: RunPlan, trained: Run, need: Wait | None, first: tuple[Run, Score]
 ) -> State[UntrainedControl]:
-    """Run again what `trained` was, stop it after a hundredth of the time, and judge what it left."""
+    """Run again what `trained` was, stop it after a hundredth of the time, and judge what it left. (first: the run of
+    the baseline that it is controlled with)
+    """
     bench.ledger.verify()
     with bench.slot(key) as slot:
         found = control_of(bench, plan, trained, need, first, slot)
-    return ended(found, task_messages.of_control(found))
+    score = found.score
+    words = f"no score: {score.error}" if score.value is None else f"score {score.value:.4g}"
+    return ended(found, f"{words} without training")
 
 
 def baseline_need(history: History, proposal: Proposal) -> Wait | None:
@@ -64,17 +67,8 @@ def baseline_need(history: History, proposal: Proposal) -> Wait | None:
     return max(needs, key=lambda one: one.ready + one.answering)
 
 
-@dataclass(frozen=True)
-class Reference:
-    """The baseline's first run with a score, which a champion is controlled with."""
-
-    score: Score
-    seconds: float
-    """How long it trained."""
-
-
 def control_of(
-    bench: Bench, plan: RunPlan, trained: Run, need: Wait | None, first: Reference, slot: Slot
+    bench: Bench, plan: RunPlan, trained: Run, need: Wait | None, first: tuple[Run, Score], slot: Slot
 ) -> UntrainedControl:
     environment, isolation, program, place = bench.environment, bench.isolation, bench.program, bench.dir(plan)
     marker, proposal, seed = bench.own(plan.key).marker, plan.proposal, bench.seed("control", plan.key)
@@ -93,8 +87,9 @@ def control_of(
         return score
 
     another_seed = partial(scored, "untrained-again", proposal, trained.seed ^ 1)
-    if first.seconds >= SHORTEST_SECONDS:
-        score = _without_luck(scored("untrained", proposal), first.score, another_seed)
+    first_run, first_score = first
+    if first_run.seconds >= SHORTEST_SECONDS:
+        score = _without_luck(scored("untrained", proposal), first_score, another_seed)
     else:
         score = Score.missing(NO_CONTROL, environment.higher_is_better)
     hidden = proposal.edit and score.value is None and score.error != NO_CONTROL

@@ -9,8 +9,8 @@ from __future__ import annotations
 from prefect import State, task
 
 from environments import Environment
-from tasks import task_messages
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
+from tasks.describe import verdict_of
 from tasks.rules import JudgedTrial, NeedsRerun, Rule
 from tasks.stats.champion import GUARD_FELL, NOT_LEARNED, reference
 from tasks.stats.guards import fallen
@@ -37,11 +37,10 @@ def decide(key: TaskKey, history: History, environment: Environment, rule: Rule,
     """The verdict on a trial whose runs are complete, given everything decided before it."""
     verdict = weigh(history, environment, rule, tried)
     assert isinstance(verdict, Verdict), f"{verdict} is still wanted"
-    return ended(verdict, task_messages.of_verdict(verdict, tried.score))
+    return ended(verdict, verdict_of(verdict, tried.score), verdict.reason if verdict.kind == "crash" else None)
 
 
 def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> Decision:
-    """The verdict, or the run that it needs first."""
     if tried.runs[-1].status == "cancelled":
         due = tried.runs[-1].due
         return Verdict("cancelled", due.reason if due else "stopped early")

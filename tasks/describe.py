@@ -1,4 +1,4 @@
-"""Results in words: certificates, a campaign's headline, scores, and the changes of a new champion."""
+"""Results in words: certificates, a campaign's headline, verdicts, and the changes of a new champion."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 
 from environments import Environment
+from environments.score import Score
 from tasks.numbers import number
 from tasks.stats.certificate import Certificate, shipped
 from tasks.stats.champion import champion_estimate
 from tasks.stats.design import Arm
-from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best, measured
+from tasks.trial import History, Params, Proposal, Trial, Value, Verdict, baseline, best, measured
 
 UNPROVEN = "nothing is certified yet"
 NOT_COUNTED = "the baseline's runs of the search do not count"
@@ -25,18 +26,24 @@ def step_budget(environment: Environment) -> str:
 
 
 def outcome(certificate: Certificate) -> str:
-    """A certificate in a sentence; differences are in the metric's own sign."""
-    test, ends = certificate.comparison, interval(certificate)
-    also = "".join(f"; {one}" for one in limits(certificate))
+    """A certificate in a sentence, with what limits it; differences are in the metric's own sign."""
+    test, times = certificate.comparison, certificate.looked_before
+    also = ""
+    if certificate.same_units:
+        also += "; all runs were judged on the same questions, for which alone it holds"
+    if times:
+        also += f"; its questions were used before (times: {times}), so this one was tested at {certificate.alpha:.2g}"
+    if certificate.conditions.left_out:
+        also += f"; without what cannot be tried there: {', '.join(certificate.conditions.left_out)}"
     if not certificate.passed or test is None:
-        compared = f" ({counts(certificate)})" if test else ""
+        compared = f" ({_counts(certificate)})" if test else ""
         return f"not certified, because {certificate.reason}{compared}{also}"
     gain = difference(certificate, test.gain)
-    if ends is None or test.low == test.gain:
-        return f"certified: {gain} ({counts(certificate)}, without any spread){also}"
+    if certificate.bounds is None or test.low == test.gain:
+        return f"certified: {gain} ({_counts(certificate)}, without any spread){also}"
     confidence = math.floor(100 * (1 - certificate.level) + 1e-9)  # over all looks
     least = f"{bound(certificate)} with {confidence} % confidence"
-    return f"certified: {gain} ({least}; {counts(certificate)}, one-sided p = {test.p:.2g}){also}"
+    return f"certified: {gain} ({least}; {_counts(certificate)}, one-sided p = {test.p:.2g}){also}"
 
 
 def bound(certificate: Certificate) -> str:
@@ -57,36 +64,12 @@ def setting(environment: str, budget: float) -> str:
     return f"{environment}{'' if budget == 1 else f' at {budget:g}x the budget'}"
 
 
-def counts(certificate: Certificate) -> str:
-    """The runs that were compared, and how many there might have been."""
-    arms, reused, planned = [certificate.scores(arm) for arm in ARMS], len(certificate.reused), certificate.planned
-    made, used = [len(scores) for scores in arms], [sum(one.value is not None for one in scores) for scores in arms]
-    kind = f" + {reused} runs" if reused else " fresh runs"
-    most = "" if (made[0], made[1] + reused) == planned else f" of at most {planned[0]} v {planned[1]}"
-    crashed = f", and {lost} that crashed" if (lost := sum(made) - sum(used)) else ""
-    return f"{used[0]} v {used[1]}{kind}{most}{crashed}"
-
-
 def interval(certificate: Certificate) -> tuple[float, float] | None:
     """The interval of the difference that belongs to the test, in the metric's own sign; None without a test."""
-    bounds = certificate.bounds
-    if bounds is None:
+    if certificate.bounds is None:
         return None
-    low, high = sorted(sign_of(certificate) * end for end in bounds)
+    low, high = sorted(sign_of(certificate) * end for end in certificate.bounds)
     return low, high
-
-
-def limits(certificate: Certificate) -> list[str]:
-    """Facts that limit a certificate, one phrase each."""
-    times, found = certificate.looked_before, []
-    if certificate.same_units:
-        found.append("all runs were judged on the same questions, for which alone it holds")
-    if times:
-        level = f"so this one was tested at {certificate.alpha:.2g}"
-        found.append(f"its questions were used {times} time{'s' * (times > 1)} before, {level}")
-    if certificate.conditions.left_out:
-        found.append(f"without what cannot be tried there: {', '.join(certificate.conditions.left_out)}")
-    return found
 
 
 def caution(certificate: Certificate) -> str:
@@ -96,8 +79,7 @@ def caution(certificate: Certificate) -> str:
         return ""
     if difference(certificate, expected) == difference(certificate, test.gain):
         return "it passed so clearly that the estimate need not be lowered for having passed"
-    how = "slightly too high" if expected > test.gain / 2 else "too high, and this one passed narrowly"
-    return f"estimates that pass a test are on average {how}: expect {difference(certificate, expected)}"
+    return f"estimates that pass a test are on average too high: expect {difference(certificate, expected)}"
 
 
 def sign_of(certificate: Certificate) -> int:
@@ -118,38 +100,27 @@ def ships(certificates: Sequence[Certificate]) -> str:
 
 
 def headline(history: History, campaign: str, certificates: Sequence[Certificate] = ()) -> str:
-    """The campaign's result so far, in a sentence: means of fresh runs with a certificate, before that the estimate.
-
-    `certificates` are those of the campaign's own environment.
+    """The campaign's result so far, in a sentence: means of fresh runs with a certificate of its own environment,
+    before that the estimate.
     """
-    first, champion, tried = baseline(history), best(history), len([t for t in history if t.number > 0])
-    after = f"after {tried} trial{'s' if tried != 1 else ''}"
+    champion, tried = best(history), len([trial for trial in history if trial.number > 0])
+    after = f" after {tried} trial{'s' if tried != 1 else ''}" if tried else ""
     if champion is None:
-        return f"{campaign}: no score yet {after}" if tried else f"{campaign}: no score yet"
+        return f"{campaign}: no score yet{after}"
     newest = certificates[-1] if certificates else None
     if newest and (newest.passed or newest.champion == champion.number):
         return f"{campaign}: {_result(newest, certificates)}"
-    before = number(mean_of(history, 0)) if first and mean_of(history, 0) is not None else "without a score"
-    if champion is first:
-        return f"{campaign}: baseline {before} stands {after}" if tried else f"{campaign}: baseline {before}"
+    mean = mean_of(history, 0)
+    before = "without a score" if mean is None else number(mean)
+    if champion is baseline(history):
+        return f"{campaign}: baseline {before}{' stands' if tried else ''}{after}"
     sign, estimate = 1 if champion.score.higher_is_better else -1, champion_estimate(history)
     is_finite = estimate is not None and math.isfinite(estimate.level)
     estimated = sign * estimate.level if estimate and is_finite else mean_of(history, champion.number)
     proof = UNPROVEN
     if shipped(certificates):
         proof = f"trial {champion.number} is not certified yet, and {ships(certificates)}"
-    return f"{campaign}: about {number(estimated)} {after}, baseline {before}; {proof}"
-
-
-def _result(newest: Certificate, certificates: Sequence[Certificate]) -> str:
-    mine, theirs, passed = newest.mean("champion"), newest.mean("baseline"), shipped(certificates)
-    verdict = "certified" if newest.passed else f"not certified, {ships(certificates)}"
-    if passed and passed.champion == newest.champion and not newest.passed:
-        verdict = "ships, certified before but not again"
-    if mine is None or theirs is None:
-        return f"trial {newest.champion} {verdict}: {newest.reason}"
-    which = "fresh runs and those of the search" if newest.reused else "fresh runs"
-    return f"trial {newest.champion} {verdict}: {number(mine)} against the baseline's {number(theirs)} on {which}"
+    return f"{campaign}: about {number(estimated)}{after}, baseline {before}; {proof}"
 
 
 def mean_of(history: History, trial: int) -> float | None:
@@ -179,3 +150,44 @@ def short_value(value: Value | None) -> str:
         return "-"
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 14 else f"{text[:7]}…{text[-6:]}"
+
+
+def verdict_of(verdict: Verdict, score: Score) -> str:
+    """A verdict with its score in a line."""
+    shown = "" if score.value is None else f" {score.value:.4g}"
+    return f"{verdict.kind}{shown}: {in_short(verdict.reason)}"
+
+
+def in_short(reason: str) -> str:
+    """A reason in a line.
+
+    That of a crash has several: what was seen; the end of the program's log, marked, of which the last line is shown,
+    with which a traceback ends; and the remedy in parentheses (tasks/sandbox/advice.py), which may be long.
+    """
+    seen, *rest = [line.strip() for line in reason.strip().splitlines() if line.strip(" |")] or [""]
+    remedy = rest.pop() if rest and rest[-1].startswith("(") and rest[-1].endswith(")") else ""
+    shown = (line.removeprefix("|").strip() for line in (seen, *rest[-1:]))
+    return f"{': '.join(shown)} {remedy}".rstrip()
+
+
+def _result(newest: Certificate, certificates: Sequence[Certificate]) -> str:
+    mine, theirs, passed = newest.mean("champion"), newest.mean("baseline"), shipped(certificates)
+    verdict = "certified" if newest.passed else f"not certified, {ships(certificates)}"
+    if passed and passed.champion == newest.champion and not newest.passed:
+        verdict = "ships, certified before but not again"
+    if mine is None or theirs is None:
+        return f"trial {newest.champion} {verdict}: {newest.reason}"
+    which = "fresh runs and those of the search" if newest.reused else "fresh runs"
+    return f"trial {newest.champion} {verdict}: {number(mine)} against the baseline's {number(theirs)} on {which}"
+
+
+def _counts(certificate: Certificate) -> str:
+    """The runs that were compared, and how many there might have been."""
+    mine, theirs = ([score.value is not None for score in certificate.scores(arm)] for arm in ARMS)
+    reused = len(certificate.reused)
+    kind = f" + {reused} runs" if reused else " fresh runs"
+    planned = certificate.planned
+    most = "" if (len(mine), len(theirs) + reused) == planned else f" of at most {planned[0]} v {planned[1]}"
+    lost = (*mine, *theirs).count(False)
+    crashed = f", and {lost} that crashed" if lost else ""
+    return f"{sum(mine)} v {sum(theirs)}{kind}{most}{crashed}"

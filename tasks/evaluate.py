@@ -19,9 +19,9 @@ from environments import FILE, Environment, judge_name
 from environments.judges import ComparisonBlock, Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score, Wait
-from tasks import task_messages
 from tasks.bench import Bench, RunPlan, Units
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
+from tasks.describe import in_short
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice
 from tasks.sandbox.child_environment import NotAProgram
@@ -55,7 +55,12 @@ def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, need: Wait | N
 
         echo = judged(plan.echo).units if plan.echo else ()
         score = replace(judged(plan.units or Units(key)), echo=echo)
-    return ended(score, task_messages.of_score(score, run))
+    if run.status != "finished":
+        return ended(score, f"not judged: {in_short(run.error or 'the run was stopped early')}")
+    if score.value is None:
+        return ended(score, "", score.error or "no score")
+    error = f" (se {score.se:.2g})" if score.se is not None else ""
+    return ended(score, f"score {score.value:.4g}{error}, {score.n} units")
 
 
 def judge_run(
@@ -86,7 +91,7 @@ def judge_run(
     command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed, use, block))
     directory = place.workspace if judge.runs_in == "workspace" else environment.folder
     try:
-        with slot.timed("judge"), Program(
+        with Program(
             command, cwd=directory, log=place.judge_log, marker=marker, level=isolation.level,
             view=view(environment, place), limits=environment.limits, pipes=True, slot=slot,
         ) as program:  # fmt: skip

@@ -9,7 +9,6 @@ LEAST_P = 1e-4
 
 
 def number(value: float | None, sign: bool = False) -> str:
-    """A number to four digits, with its sign if asked for; a dash without one."""
     if value is None:
         return "-"
     if abs(value) < ROUNDING:
@@ -19,5 +18,4 @@ def number(value: float | None, sign: bool = False) -> str:
 
 
 def probability(p: float) -> str:
-    """A p-value with its name."""
     return f"p < {LEAST_P:g}" if p < LEAST_P else f"p = {p:.2g}"

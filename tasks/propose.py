@@ -9,7 +9,6 @@ from prefect import State, task
 
 from environments import plugins
 from environments.plugins import Refused
-from tasks import task_messages
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.editing.edits import EditFailed
 from tasks.proposers import Proposer
@@ -17,15 +16,13 @@ from tasks.proposers.random_search import RandomSearch
 from tasks.proposing.brief import Brief, Refusal, Suggestion, Unavailable, Unusable
 from tasks.proposing.validation import ProposalChecks
 from tasks.store import inbox, workspace
-from tasks.store.seeds import derive
 from tasks.system.clock import clock
 from tasks.system.files import write_atomic
-from tasks.task_key import TaskKey
+from tasks.task_key import TaskKey, derive
 from tasks.trial import NOTHING_BOUGHT, Proposal, Trial, Usage, best
 
 PROPOSERS = "tasks.proposers"
 INBOX = "inbox"
-"""The proposer's name of a trial that came from the inbox."""
 
 
 @task(
@@ -39,11 +36,10 @@ def propose(
     began = clock()
     proposal = from_inbox(checks, brief) or next_proposal(checks, proposer, fallback, brief)
     if isinstance(proposal, Nothing):
-        reason = f"nothing to try: {proposal.because or 'everything has been tried'}"
-        return ended(proposal, task_messages.plain(reason))
+        return ended(proposal, f"nothing to try: {proposal.because or 'everything has been tried'}")
     proposal = replace(proposal, seconds=round(clock() - began, 3))
     write_atomic(checks.place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
-    return ended(proposal, task_messages.of_proposal(proposal))
+    return ended(proposal, f"{proposal.proposer}: {proposal.rationale or 'no rationale'}")
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,6 @@ class Nothing:
     because: str = ""
     """Who was asked and failed, and why; empty when everything has been tried."""
     turned_down: tuple[str, ...] = ()
-    """Suggestions that no trial follows, as in a proposal."""
     usage: Usage = NOTHING_BOUGHT
     """Of these suggestions, and of whoever had to give up."""
 
@@ -158,7 +153,6 @@ def turned_down(refusals: tuple[Refusal, ...]) -> tuple[str, ...]:
 
 
 def name_of(proposer: Proposer) -> str:
-    """The plug-in's name: the name of its file."""
     return type(proposer).__module__.rpartition(".")[2]
 
 

@@ -68,7 +68,6 @@ class RemoteSession:
     """Training time after which it is stopped without having been told; None: its whole budget."""
     early: EarlyStopCheck
     seconds: float = 0.0
-    ran: float = 0.0
     startup: float | None = None
     error: str | None = None
     failure: Failure | None = None
@@ -128,15 +127,12 @@ class RemoteSession:
         return jobs.begin(run, self.environment.trainer, settings, longest, costs, is_whole, self.rented_gpus)
 
     def _train(self, opened: OpenJob, request: bytes) -> None:
-        began, settings, job = clock(), self.settings, opened.job
+        settings, job = self.settings, opened.job
         try:
             address = job.place.reach(job.key, job.until - job.started + settings.lease_seconds)
             with RemoteEndpoint(address, settings.away_seconds, settings.answer_seconds) as endpoint:
-                try:
-                    self._follow(endpoint, job.key, request)
-                    self._keep(endpoint, job.key)
-                finally:
-                    self.ran = clock() - began
+                self._follow(endpoint, job.key, request)
+                self._keep(endpoint, job.key)
         except EndpointAway:  # it may run on there: the next try adopts it, or a sweep removes it
             raise
         except BaseException:

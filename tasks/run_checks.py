@@ -11,7 +11,7 @@ import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from tasks.sandbox.progress import parse_report
 from tasks.trial import History, Proposal, Run
 
 PROGRESS_BYTES = 4 * 2**20
-"""Bytes read of a run's reports."""
 EARLIER_SECONDS = 2.0
 """How far a file system's clock may lag behind ours."""
 OVERSHOOT = 1.1
@@ -40,77 +39,52 @@ TEXTS = (".csv", ".json", ".jsonl", ".log", ".txt", ".yaml", ".yml")
 Metrics = Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Earlier:
-    name: str
-    proposal: Proposal
-    run: Run
-
-
 def plausible(environment: Environment, run: Run, folder: Path) -> Run:
     """The run, or the same run as a crash with the reason if it is implausible by itself. (folder: the campaign's)"""
     if run.status != "finished":
         return run
     newest = outputs.newest(folder / run.dir / "out")
-    reason = _too_short(environment, run) or _too_old(run, newest) or _too_many(environment, run)
+    steps, budget = run.steps or 0, environment.budget_steps
+    stated = environment.limits.least_seconds
+    least = environment.budget_seconds / 1000 if stated is None else stated
+    reason = None
+    if run.seconds < least and not 0 < budget <= steps:
+        reason = (
+            f"trained for {run.seconds:g} s, too short to learn anything (at least {least:g} s): train for longer, "
+            "or lower least_seconds in [limits]"
+        )
+    elif not newest:
+        reason = "left no checkpoint in out/"
+    elif (before := run.started - newest) > EARLIER_SECONDS:
+        age = f"the newest file in out/ is {before:.0f} s older than the run"
+        reason = f"left no checkpoint of its own: {age}: save anew"
+    elif budget and steps > budget * OVERSHOOT + ROLLOUT:
+        reason = f"reported {steps:,} steps of a budget of {budget:,}: stop at budget_steps, and count single steps"
     return replace(run, status="crash", error=reason) if reason else run
 
 
 def plausible_beside(
     environment: Environment, history: History, proposal: Proposal, run: Run, folder: Path, siblings: Sequence[Run] = ()
 ) -> Run:
-    """The run, or the same run as a crash with the reason if it is implausible beside others.
-
-    Args:
-        folder: The campaign's.
-        siblings: Other runs of the same proposal that are not in the history yet.
-    """
-    if run.status != "finished":
+    """The same beside other runs; `siblings` are those of its proposal that are not in the history yet."""
+    if run.status != "finished" or run.checkpoint is None or environment.deterministic:
         return run
     proposals = {trial.number: trial.proposal for trial in history}
-    earlier = [Earlier(f"trial {t.number}", t.proposal, other) for t in history for other in t.runs]
+    earlier = [(f"trial {t.number}", t.proposal, other) for t in history for other in t.runs]
     again = [rerun for t in history for rerun in t.reruns if rerun.of in proposals]
-    earlier += [Earlier(f"a rerun of trial {one.of}", proposals[one.of], one.run) for one in again]
-    earlier += [Earlier("another run of it", proposal, sibling) for sibling in siblings]
-    reason = against_others(environment, run, proposal, earlier, folder)
-    return replace(run, status="crash", error=reason) if reason else run
-
-
-def against_others(
-    environment: Environment, run: Run, proposal: Proposal, earlier: Sequence[Earlier], folder: Path
-) -> str | None:
-    """Why a run is implausible beside earlier ones; None if it is not."""
-    if environment.deterministic:
-        return None
-    reasons = (_same_checkpoint(folder, environment.metric, run, proposal, other) for other in earlier)
-    return next(filter(None, reasons), None)
-
-
-def _too_short(environment: Environment, run: Run) -> str | None:
-    stated = environment.limits.least_seconds
-    least = environment.budget_seconds / 1000 if stated is None else stated
-    done = 0 < environment.budget_steps <= (run.steps or 0)
-    if run.seconds >= least or done:
-        return None
-    return (
-        f"trained for {run.seconds:g} s, too short to learn anything (at least {least:g} s): train for longer, "
-        "or lower least_seconds in [limits]"
-    )
-
-
-def _too_old(run: Run, newest: float) -> str | None:
-    if not newest:
-        return "left no checkpoint in out/"
-    if (before := run.started - newest) > EARLIER_SECONDS:
-        return f"left no checkpoint of its own: the newest file in out/ is {before:.0f} s older than the run: save anew"
-    return None
-
-
-def _too_many(environment: Environment, run: Run) -> str | None:
-    steps, budget = run.steps or 0, environment.budget_steps
-    if budget and steps > budget * OVERSHOOT + ROLLOUT:
-        return f"reported {steps:,} steps of a budget of {budget:,}: stop at budget_steps, and count single steps"
-    return None
+    earlier += [(f"a rerun of trial {one.of}", proposals[one.of], one.run) for one in again]
+    earlier += [("another run of it", proposal, sibling) for sibling in siblings]
+    for name, other_proposal, other in earlier:
+        differs = _differences(run, proposal, other, other_proposal) if run.checkpoint == other.checkpoint else []
+        if not differs:
+            continue
+        reason = f"its checkpoint is that of {name}, byte for byte"
+        if differs == ["seed"]:
+            reason = _one_training(folder / run.dir, environment.metric, reason)
+        else:
+            reason += f", though they differ in {', '.join(differs)}: save what this very run has trained"
+        return replace(run, status="crash", error=reason)
+    return run
 
 
 def same_play(folder: Path, metric: str, one: tuple[Run, Score], first: tuple[Run, Score]) -> str | None:
@@ -131,14 +105,10 @@ def same_play(folder: Path, metric: str, one: tuple[Run, Score], first: tuple[Ru
 
 
 def same_weights(one: Path, other: Path, strangers: Sequence[Path]) -> str | None:
-    """Why two runs under different seeds count as one, by the largest thing that they left; None if they do not.
+    """Why two runs under different seeds count as one, by the largest thing in their out/; None if they do not.
 
     A date in an archive, such as Stable-Baselines3 writes, makes whole files differ whose weights are equal: what an
-    archive holds is looked at.
-
-    Args:
-        one, other: The out/ of the runs.
-        strangers: The out/ of runs with other parameters: what they have left alike was not trained.
+    archive holds is looked at. What `strangers`, with other parameters, have left alike was not trained.
     """
     mine = _heaviest(one)
     if not strangers or mine is None or mine != _heaviest(other) or mine in map(_heaviest, strangers):
@@ -165,17 +135,6 @@ def _heaviest(out: Path) -> tuple[str, int, str] | None:
     return name, size, digest
 
 
-def _same_checkpoint(folder: Path, metric: str, run: Run, proposal: Proposal, other: Earlier) -> str | None:
-    if run.checkpoint is None or run.checkpoint != other.run.checkpoint:
-        return None
-    if not (differs := _differences(run, proposal, other)):
-        return None
-    same = f"its checkpoint is that of {other.name}, byte for byte"
-    if differs == ["seed"]:
-        return _one_training(folder / run.dir, metric, same)
-    return f"{same}, though they differ in {', '.join(differs)}: save what this very run has trained"
-
-
 def _one_training(run_dir: Path, metric: str, how: str) -> str:
     """What equal results under different seeds mean: a program that ignores its seed, or one that learns nothing."""
     if still := learned_nothing(run_dir, metric):
@@ -194,12 +153,12 @@ def learned_nothing(run_dir: Path, metric: str) -> str:
     )
 
 
-def _differences(run: Run, proposal: Proposal, other: Earlier) -> list[str]:
+def _differences(run: Run, proposal: Proposal, other: Run, other_proposal: Proposal) -> list[str]:
     """How two runs differ, in words. An unknown program digest counts as equal."""
-    program = None not in (run.program, other.run.program) and run.program != other.run.program
-    mine, theirs = proposal.params, other.proposal.params
+    program = None not in (run.program, other.program) and run.program != other.program
+    mine, theirs = proposal.params, other_proposal.params
     names = [name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name)]
-    return ["program"] * program + names + ["seed"] * (run.seed != other.run.seed)
+    return ["program"] * program + names + ["seed"] * (run.seed != other.seed)
 
 
 def _metrics(run_dir: Path) -> dict[int, Metrics]:

@@ -1,4 +1,4 @@
-"""The key of a task's result, and the digests that are part of it. Plain values, without Prefect."""
+"""The key of a task's result, the digests that are part of it, and the seeds of its draws."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from tasks.trial import History
+
+Purpose = Literal["propose", "train", "search", "control", "confirm", "report", "order", "recording"]
+"""What a seed is for. A proposer sees scores of `search` units, pass or fail of `confirm` units, nothing of `report`
+units. `order`: of a certificate's runs; `recording`: the episode that people see.
+"""
+JUDGED = ("search", "control", "confirm", "report", "recording")
+"""Purposes whose seeds draw the judge's units."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +29,6 @@ class TaskKey:
     number: int
     attempt: int = 1
     part: str = ""
-    """Name of the run; empty for the first."""
     launched: bool = False
     """Whether it runs in a run of the deployment `trial`, not in the campaign's process."""
 
@@ -44,6 +51,17 @@ def history_digest(history: History) -> str:
 def spec_digest(parts: Mapping[str, object]) -> str:
     """A digest of everything that changes a score; `parts` must be JSON."""
     return _sha(json.dumps(parts, sort_keys=True))
+
+
+def derive(seed: int | str, purpose: Purpose, number: int, attempt: int, part: str = "") -> int:
+    """The seed for one purpose: below 2**31, which every library accepts; a judge's below 2**63, not to be guessed.
+
+    A program knows its training seed, from which a 31-bit campaign seed can be found by brute force; so the judge's
+    are derived from the campaign's secret key instead.
+    """
+    named = f"{seed}/{purpose}/{number}/{attempt}" + (f"/{part}" if part else "")
+    digest = hashlib.sha256(named.encode()).digest()
+    return int.from_bytes(digest[:8]) % (2**63 if purpose in JUDGED else 2**31)
 
 
 def _sha(text: str) -> str:

@@ -17,7 +17,7 @@ from prefect import State, task
 
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
-from tasks import remote_session, task_messages
+from tasks import remote_session
 from tasks.bench import Bench, RunPlan
 from tasks.cancellers import EarlyStopCheck, ReasonToStop
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, is_last_attempt, machine_failed, run_name
@@ -45,7 +45,6 @@ UNSANDBOXED = (
     "machine offers, --allow-unsandboxed runs it anyway"
 )
 POLL_SECONDS, FINEST_POLL_SECONDS = 0.05, 0.005
-RAISED = "raised an exception"
 NO_CHECKPOINT = ("left no checkpoint in out/", "was stopped at the end of its")
 """Beginnings of the reason of a run that left nothing: it ended by itself, or by the end of its budget."""
 DATA = frozenset({".cfg", ".ini", ".json", ".md", ".toml", ".txt", ".yaml", ".yml"})
@@ -56,12 +55,8 @@ CANCEL = "cancel"
 
 @dataclass(frozen=True)
 class Cut:
-    """Limits in seconds that replace the environment's own budget."""
-
     startup_seconds: float
     budget_seconds: float
-    smoke: bool = False
-    """Whether it is to show that the program works: one that has raised is a crash, even before it has ended."""
 
 
 @task(
@@ -77,7 +72,9 @@ def train(key: TaskKey, bench: Bench, plan: RunPlan, reason_to_stop: ReasonToSto
             bench.seed("train", key), None, reason_to_stop, slot,
         )  # fmt: skip
         run = plausible(environment, run, bench.ledger.path)
-    return ended(run, task_messages.of_run(run))
+    how = f"stopped early: {run.due.reason}; " if run.due and run.status == "cancelled" else ""
+    steps = f", {run.steps:,} steps by its own count" if run.steps is not None else ""
+    return ended(run, f"{how}trained {run.seconds:.4g} s{steps}", run.error if run.status == "crash" else None)
 
 
 def check(environment: Environment) -> None:
@@ -88,8 +85,6 @@ def check(environment: Environment) -> None:
     own = environment.program or environment.train_cmd != "python train.py"
     if environment.trainer == "command" and not own:
         raise Refused(f"{source}: trainer = 'command' runs your own program: set train_cmd, or program")
-    if CANCEL in (Path(name).parts[0] for name in environment.program):
-        raise Refused(f"{source}: program: {CANCEL!r} is the file that ends a training early: rename yours")
     if environment.remote:
         remote_session.check(environment)
     values = placeholders(environment, environment.defaults, Path("out"), seed=0)
@@ -141,11 +136,6 @@ def run_program(
         session.run(workspace.fill(environment.train_cmd, values), marker)
     except (EditFailed, NotAProgram) as failed:
         session.error = str(failed)
-    if cut:  # a control
-        slot.used("judge", session.ran)
-    else:
-        slot.used("train", session.seconds)
-        slot.used("start", session.ran - session.seconds)
     failure = session.failure
     is_believed = failure and failure.retry and session.status == "crash" and _is_beyond_edits(environment)
     if failure and is_believed and not (failure.unsure and is_last_attempt()):
@@ -170,19 +160,16 @@ class _Session:
     cut: Cut
     early: EarlyStopCheck
     seconds: float = 0.0
-    ran: float = 0.0
-    """Seconds for which the program ran, from its start to the end of the last of its processes."""
     startup: float | None = None
     peak_memory: int | None = None
     gpu_memory: tuple[int, ...] | None = None
     resources: tuple[ResourceSample, ...] = ()
     error: str | None = None
     failure: Failure | None = None
-    """Why it failed by its own report, if the engine did not have to stop it."""
+    """By its own report, if the engine did not have to stop it."""
     usd: ClassVar[float] = 0.0
     rented_gpus: ClassVar[int] = 0
     is_over: bool = False
-    """Whether its budget ended before it did."""
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.place.progress, self.environment.metric, self.environment.budget_steps)
@@ -199,13 +186,16 @@ class _Session:
 
     def run(self, command: list[str], marker: str) -> None:
         view = confinement.of(self.environment, readable=(self.place.workspace,), writable=(self.place.out,))
-        began = clock()
         with Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
             limits=self.environment.limits, slot=self.slot,
         ) as program:  # fmt: skip
             try:
-                reason = self._watch(program)
+                try:
+                    reason = self._watch(program)
+                finally:
+                    if not self.progress.ready:  # nobody knows how much of it was preparation
+                        self.seconds = clock() - program.started
                 if not reason:
                     program.left_over()  # such as what still writes: it has a second, and is ended
                 # One whose process was killed at its own limit may take that for a fault of the machine.
@@ -218,7 +208,6 @@ class _Session:
             self.resources = program.resources
             self.gpu_memory = program.gpu_memory
             tail = program.tail()
-        self.ran = clock() - began
         if self.status == "cancelled":  # what it left no longer matters
             return
         out, limits = self.place.out, self.environment.limits
@@ -228,13 +217,6 @@ class _Session:
 
     def _watch(self, program: Program) -> str | None:
         """Let it run until it ends, its budget ends or it is cancelled; why it has not finished, or None."""
-        try:
-            return self._wait(program)
-        finally:
-            if not self.progress.ready:  # nobody knows how much of it was preparation
-                self.seconds = clock() - program.started
-
-    def _wait(self, program: Program) -> str | None:
         ready: float | None = None
         poll = min(POLL_SECONDS, max(self.cut.budget_seconds, FINEST_POLL_SECONDS))  # a control may have less time
         while (status := program.poll(poll)) is None:
@@ -280,15 +262,6 @@ class _Session:
 
     def _stop(self, program: Program) -> str | None:
         grace, self.is_over = self.environment.grace_seconds, True
-        if self.cut.smoke and program.has_raised():  # SIGTERM would hide the exception that is ending it
-            deadline, signs = clock() + grace, (self.progress.count, program.printed)
-            while (status := program.poll(POLL_SECONDS)) is None and clock() < deadline:
-                pass
-            self.progress.read()
-            if status is not None:
-                return f"{RAISED}: {program.describe(status)}" if status else None
-            if signs == (self.progress.count, program.printed):
-                return RAISED
         if not program.terminate(grace):
             return f"did not stop within {grace:g} s of SIGTERM at the end of its budget, and was killed"
         self.progress.read()

@@ -21,7 +21,6 @@ from environments.score import Score
 Value = int | float | str | bool
 Params = dict[str, Value]
 TIMES = ("seconds", "usage")
-"""How long a proposal took, which is not part of its identity."""
 
 VerdictKind = Literal["keep", "discard", "cancelled", "crash"]
 Level = Literal["provisional", "confirmed", "certified"]  # `confirmed`: in campaigns of version 0.6
@@ -68,7 +67,6 @@ class Proposal:
     model: str = ""
     """The language model or coding agent behind it; empty without one."""
     category: str = ""
-    """Kind of idea, in a word or two."""
     instead_of: str = ""
     """Who was asked and failed, and why, if the fallback proposed."""
     turned_down: tuple[str, ...] = ()
@@ -81,11 +79,6 @@ class Proposal:
     expected: float | None = None
     """Change of the objective that its proposer expects against the champion that it knew; None if it does not say."""
 
-    @property
-    def cost(self) -> float | None:
-        """Cost in USD; None if unknown, or if nothing was bought."""
-        return self.usage.usd if self.usage.calls else None
-
 
 Curve = tuple[float | None, ...]
 """A metric as last reported at each twentieth of the budget, as far as the run got; None before the first report."""
@@ -94,14 +87,9 @@ TWENTIETHS = 20
 
 @dataclass(frozen=True)
 class ResourceSample:
-    """The resources of a training at one moment, all of its processes together."""
-
     elapsed: float
-    """Seconds since its start."""
     cpu: float
-    """Processor time so far, in seconds."""
     memory: int
-    """Resident sets, in bytes."""
     gpu_memory: tuple[int, ...] = ()
     """Memory in use on each GPU of its slot, in bytes; empty if not measured."""
 
@@ -223,8 +211,6 @@ class Trial:
     """Seconds from its first training to its verdict, without waits for a slot or in a queue."""
     reruns: tuple[Rerun, ...] = ()
     """Reruns that its verdict needed: of itself, or of the champion."""
-    slots_usd: float = 0.0
-    """What the slots of its runs cost until its verdict, at the stated price of an hour (tasks/spending)."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -233,9 +219,9 @@ class Trial:
 
     @property
     def cost(self) -> float | None:
-        """Cost in USD: language models, rented machines, slots. None if a part is unknown, or nothing was bought."""
+        """Cost in USD of language models and rented machines. None if a part is unknown, or nothing was bought."""
         runs = (*self.runs, *(rerun.run for rerun in self.reruns))
-        parts = [self.proposal.usage.usd, self.slots_usd, *(run.usd for run in runs)]
+        parts = [self.proposal.usage.usd, *(run.usd for run in runs)]
         if None in parts:
             return None
         return math.fsum(part or 0.0 for part in parts) if self.proposal.usage.calls or any(parts) else None

@@ -82,7 +82,7 @@ def _checked(stated: dict[str, Any], ledger: Ledger | None, trust: bool) -> Camp
         Refused: it can be seen to fail, or its environment asks for more than its folder and nobody agrees.
     """
     from flows.spec.campaign_spec import CampaignSpec
-    from flows.spending.budget import check_budget
+    from flows.spending import check_budget
 
     parameters = stated
     if ledger:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -21,8 +20,7 @@ from tasks.control import control
 from tasks.decide import NeedsControl, weigh
 from tasks.rules import BASELINE_SCORES, JudgedTrial, NeedsRerun, Rule
 from tasks.run_checks import plausible_beside, same_play
-from tasks.spending.spent import slots_usd
-from tasks.system.clock import clock, covered
+from tasks.system.clock import covered
 from tasks.task_key import TaskKey
 from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
 
@@ -48,16 +46,11 @@ class Control:
 
 
 Step = Train | Control
-
-
 Task = PrefectFuture[Any]
-"""A task that was submitted."""
 
 
 @dataclass
 class Measurement:
-    """The tasks of a run."""
-
     bench: Bench
     plan: RunPlan
     first: Task
@@ -65,25 +58,21 @@ class Measurement:
     judged: Task | None = None
 
     @property
+    def last_task(self) -> Task:
+        return self.judged or self.first
+
+    @property
     def waited_for(self) -> concurrent.futures.Future[Any]:
         ended: concurrent.futures.Future[Any] = self.last_task.wrapped_future  # type: ignore[attr-defined]
         return ended
 
-    @property
-    def last_task(self) -> Task:
-        """The task that ends it."""
-        return self.judged or self.first
-
     def result(self, night: Terms, siblings: Sequence[Run] = ()) -> tuple[Run, Score]:
-        """The run and its score, once both tasks have ended. Raises what the machine met.
-
-        Args:
-            siblings: Other runs of the same proposal that are not in the history.
+        """The run and its score, once both tasks have ended. Raises what the machine met. (siblings: other runs of the
+        same proposal that are not in the history)
         """
         assert self.judged is not None, "a control has no run"
-        run: Run = result_of(self.first)
         environment = self.bench.environment
-        judged: Score = result_of(self.judged)
+        run, judged = result_of(self.first), result_of(self.judged)
         run = plausible_beside(environment, night.history, self.plan.proposal, run, night.ledger.path, siblings)
         if run.status == "crash":
             judged = Score.missing(run.error or "crash", environment.higher_is_better)
@@ -99,17 +88,12 @@ def controlled(night: Terms, step: Control, bench: Bench, after: Sequence[Task])
 
 @dataclass
 class Attempt:
-    """One trial between its proposal and its verdict."""
-
     night: Night = field(repr=False)
     key: TaskKey
     proposal: Proposal
     proposed: Sequence[Task] = ()
     """The task that proposed it; none for one that is run again."""
-    began: float = field(default_factory=clock)
-    begun: float = field(default_factory=time.time)
     steps: list[tuple[Step, Measurement]] = field(default_factory=list)
-    """What was begun for it, in order."""
     is_last: bool = False
     """Whether there was no time for another run of it."""
 
@@ -122,23 +106,15 @@ class Attempt:
         return [one.waited_for for _, one in self.steps if not one.waited_for.done()]
 
     @property
-    def is_idle(self) -> bool:
-        return not self.pending
-
-    @property
     def last_tasks(self) -> list[allow_failure]:
         """The tasks on which the verdict rests, whether their programs crashed or not."""
         return [allow_failure(one.last_task) for _, one in self.steps]
 
     @property
-    def seen(self) -> History:
-        """What it is decided by: all that was decided, without an earlier attempt at it."""
-        return tuple(trial for trial in self.night.history if trial.number != self.number)
-
-    @property
     def evidence(self) -> tuple[TaskKey, History, Environment, Rule, JudgedTrial]:
-        """The arguments of its verdict."""
-        return self.key, self.seen, self.night.environment, self.night.rule, self.tried
+        """The arguments of its verdict, among them all that was decided, without an earlier attempt at it."""
+        seen = tuple(trial for trial in self.night.history if trial.number != self.number)
+        return self.key, seen, self.night.environment, self.night.rule, self.tried
 
     def next_steps(self) -> list[Step]:
         """What is to be run before it can be decided: its training seeds, `parallel` at a time while enough of them can
@@ -157,14 +133,8 @@ class Attempt:
             return [Train(self._rerun(decision.of, len(tried.reruns) + 1), decision.of)]
         return [Control(self.steps[0][1].plan, tried.runs[0])] if isinstance(decision, NeedsControl) else []
 
-    def _rerun_fits(self) -> bool:
-        night = self.night
-        in_time = stopping.rerun_fits(night.spec, night.environment, night.history, night.lock.spent)
-        return in_time and not night.money.shortage(night.history)
-
     @property
     def tried(self) -> JudgedTrial:
-        """What its runs have shown."""
         runs, scores = zip(*self._own, strict=True)
         reruns, control = list[Rerun](), None
         for step, made in self.steps:
@@ -177,14 +147,18 @@ class Attempt:
         return JudgedTrial(self.number, self.proposal, runs, score, tuple(reruns), control, self.is_last)
 
     def trial(self, verdict: Verdict) -> Trial:
-        """The decided trial."""
         tried, night = self.tried, self.night
-        # Waits for slots and other machines say nothing of how long a trial takes.
-        seconds = max(clock() - self.began - night.bench.waited(self.number), 0.0) + self._trained_before(tried)
+        runs = [*tried.runs, *(rerun.run for rerun in tried.reruns)]
+        trained = covered((run.started, run.started + run.wall_seconds) for run in runs)  # before a kill
         return Trial(
-            self.number, self.key.attempt, night.next_order, self.proposal, tried.runs, tried.score, verdict, seconds,
-            tried.reruns, slots_usd=slots_usd(night.ledger, self.number),
+            self.number, self.key.attempt, night.next_order, self.proposal, tried.runs, tried.score, verdict,
+            max(night.bench.busy(self.number), trained), tried.reruns,
         )  # fmt: skip
+
+    def _rerun_fits(self) -> bool:
+        night = self.night
+        in_time = stopping.rerun_fits(night.spec, night.environment, night.history, night.lock.spent)
+        return in_time and not night.money.shortage(night.history)
 
     @property
     def _seeds(self) -> tuple[int, int]:
@@ -197,7 +171,6 @@ class Attempt:
 
     @property
     def _own(self) -> list[tuple[Run, Score]]:
-        """Its runs that have ended, without reruns."""
         made: list[tuple[Run, Score]] = []
         environment, folder = self.night.environment, self.night.ledger.path
         for step, one in self.steps:
@@ -228,8 +201,3 @@ class Attempt:
         ledger, attempt = self.night.ledger, self.key.attempt
         key, trial_dir = ledger.key(self.number, part, attempt), ledger.place(self.number, part, attempt)
         return RunPlan(key, proposal, folder_of(ledger.path, trial_dir), stops_early=stops_early)
-
-    def _trained_before(self, tried: JudgedTrial) -> float:
-        """Seconds that its runs took in earlier processes; this one took it up at `begun`."""
-        runs = [*tried.runs, *(rerun.run for rerun in tried.reruns)]
-        return covered((run.started, run.started + run.wall_seconds) for run in runs if run.started < self.begun)

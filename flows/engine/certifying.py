@@ -19,7 +19,7 @@ from flows.engine.attempt import Measurement, Train
 from flows.engine.night import Night
 from flows.engine.stopping import ASKED, Stop
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.bench import Bench, RunPlan, Units, folder_of
+from tasks.bench import RunPlan, Units, folder_of
 from tasks.describe import setting
 from tasks.recipes import output
 from tasks.recipes.preparing import report_pool
@@ -38,16 +38,14 @@ from tasks.system.files import write_atomic
 from tasks.trial import History, Run, Trial, baseline, best
 
 Measure = Callable[..., Measurement]
-"""`flows.campaign.measure`."""
 
 
 @dataclass(frozen=True)
 class DeclaredAnalysis:
-    """A certificate as declared before its first run; its results change nothing of it."""
+    """A certificate as declared before its first run, without the runs of earlier certificates."""
 
     champion: int
     design: Design
-    """Without the runs of earlier certificates."""
 
 
 DECLARATION = TypeAdapter(DeclaredAnalysis)
@@ -61,9 +59,8 @@ class Question:
     ledger: Ledger
     history: History
     transfer: Environment | None = None
-    """Another environment to run in; None: the campaign's own."""
+    """Another environment than the campaign's own."""
     budget: float = 1.0
-    """Training budget of each run, in that of the environment."""
     arms: Arms | None = None
     """What both arms run in another environment; None: the trials as they are."""
 
@@ -99,12 +96,10 @@ class Question:
 
     @property
     def look(self) -> int:
-        """Number of its next certificate."""
         return 1 + len(self.answers)
 
     @property
     def name(self) -> str:
-        """The name of its next certificate."""
         return name_of(self.look, self.environment.name, self.is_transfer, self.conditions)
 
     @property
@@ -119,7 +114,6 @@ class Question:
 
     @property
     def error_left(self) -> float:
-        """The error of its next certificate."""
         alpha = alpha_of((one.alpha for one in self.answers), self.ledger.campaign.looks)
         return min(alpha, holdout_uses.level_of(self.pool, self.user, self.look)) if self.pool else alpha
 
@@ -129,7 +123,6 @@ class Question:
 
     @property
     def declared(self) -> DeclaredAnalysis | None:
-        """Its next certificate, if it was declared already."""
         return DECLARATION.validate_json(self.declaration.read_bytes()) if self.declaration.is_file() else None
 
     @property
@@ -148,22 +141,14 @@ class Question:
         """The search's runs of the baseline that may count: not elsewhere, nor beside other questions of a pool."""
         return () if self.is_transfer or self.environment.prepared else searched(self.history)
 
-    def bench(self, night: Night) -> Bench:
-        if not self.is_transfer:
-            return night.bench
-        slots = self.spec.slots(self.environment)
-        price, parallel = self.spec.advanced.usd_per_hour, self.spec.parallel
-        bench = Bench(self.ledger, self.spec.isolation, slots, parallel, self.transfer, self.budget, price)
-        night.benches.append(bench)
-        return bench
-
 
 def certify_at_the_end(night: Night, stop: Stop, measure: Measure) -> Stop:
     """Certify the champion of a campaign that has ended, if it is worthwhile; how the campaign ends then."""
     if stop.state != "finished" or not night.rule.certifies:
         return stop
     question = Question(night.spec, night.ledger, night.history)
-    made = known(question)
+    # Of the certificates that it has, preferably one that passed.
+    made = max(question.answers_on_champion, key=lambda one: (one.passed, one.look), default=None)
     if made is None:
         if reason := why_not(question):
             night.ledger.event("uncertified", reason=reason)
@@ -171,12 +156,6 @@ def certify_at_the_end(night: Night, stop: Stop, measure: Measure) -> Stop:
         made = certify(night, question, measure)
     done = made is not None and also_ablate(night, question, made, measure)
     return stop if done else stopping.full(night.ledger.path) or ASKED
-
-
-def known(question: Question) -> Certificate | None:
-    """The newest certificate of the present champion, preferably one that passed; None without."""
-    mine = question.answers_on_champion
-    return next((one for one in reversed(mine) if one.passed), mine[-1] if mine else None)
 
 
 def why_not(question: Question) -> str | None:
@@ -193,7 +172,15 @@ def nothing_to_certify(question: Question, runs: int | None = None) -> str | Non
         return "its scores were reported by the endpoint that trained it, and nothing here has measured them"
     if question.earlier and any(score.value is None for score in question.earlier.scores("champion")):
         return "a fresh run of this champion crashed in an earlier certificate, which counts in all later ones"
-    return _too_few_runs(question, runs) or _too_few_questions(question, runs)
+    if runs is not None and not question.environment.deterministic and not question.carried:
+        design = planned(question, runs)
+        arms, level = design.groups[-1], design.levels[-1]
+        if (least := least_p(arms)) > level:
+            return (
+                f"{arms[0]} v {arms[1]} runs cannot show a difference: p would be {least:.2g} at best, and {level:.2g} "
+                "is needed: ask for more --runs"
+            )
+    return _too_few_questions(question, runs)
 
 
 def no_champion(history: History) -> str | None:
@@ -206,40 +193,21 @@ def no_champion(history: History) -> str | None:
     return "nothing that was tried was kept" if champion.number == 0 else None
 
 
-def _too_few_runs(question: Question, runs: int | None) -> str | None:
-    if runs is None or question.environment.deterministic:
-        return None
-    design = planned(question, runs)
-    (champions, baselines), level = design.groups[-1], design.levels[-1]
-    least, before = least_p((champions, baselines)), (0, 0)
-    for made in question.carried.spent[0] if question.carried else ():  # with these it goes on
-        least, before = least * least_p((made[0] - before[0], made[1] - before[1])), made
-    if least <= level:
-        return None
-    return (
-        f"{champions} v {baselines} runs cannot show a difference: p would be {least:.2g} at best, and {level:.2g} is "
-        "needed: ask for more --runs"
-    )
-
-
 def _too_few_questions(question: Question, runs: int | None) -> str | None:
     pool, judge = question.pool, question.environment.judge
     made = output.read(pool) if pool and judge.block_units == "disjoint" else None
     if pool is None or made is None:
         return None
-    design, fewest = planned(question, runs), judge.most_blocks(pool, "report")
-    has = made.questions["report"] if fewest is None else fewest
+    design, of_one_source = planned(question, runs), judge.most_blocks(pool, "report")
+    has = made.questions["report"] if of_one_source is None else of_one_source
     if has >= (blocks := max(design.champion, design.baseline)):
         return None
-    of = "" if has == made.questions["report"] else " of one source"
-    return f"its report pool has {has} questions{of}, and {blocks} runs need one each at least: make more of them"
+    return f"its report pool has {has} questions to draw from, and {blocks} runs need one each"
 
 
 def planned(question: Question, runs: int | None = None) -> Design:
-    """The design of the next certificate, without the runs of earlier ones: as declared, if it goes on.
-
-    Args:
-        runs: Fresh runs of each arm at most; None: as at the end of a campaign.
+    """The design of the next certificate, without the runs of earlier ones: as declared, if it goes on. (runs: of each
+    arm at most; None: as at the end of a campaign)
     """
     environment, spec, champion, declared = question.environment, question.spec, question.champion, question.declared
     if declared and champion and declared.champion == champion.number:
@@ -256,7 +224,7 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
 
     It is declared before its first run, and an interrupted one continues as declared. It goes on from the runs of
     earlier certificates of this champion, with what is left of the error. If the champion has changed since it was
-    declared, it counts as used and not passed. Refused without anything to certify. (runs: as in `planned`)
+    declared, it counts as used and not passed. Refused without anything to certify.
     """
     if reason := nothing_to_certify(question, runs):
         raise Refused(f"campaign {question.ledger.campaign.name!r} cannot be certified: {reason}")
@@ -347,7 +315,6 @@ def _plan(question: Question, certificate: str, champion: int, arm: Arm, number:
 
 
 def _missing(fresh: Sequence[Fresh], champions: int, baselines: int) -> list[tuple[Arm, int]]:
-    """The runs that are to be made until there are so many, as arm and number."""
     have = Counter(one.arm for one in fresh)
     arms: tuple[tuple[Arm, int], ...] = (("champion", champions), ("baseline", baselines))
     return [(arm, number) for arm, many in arms for number in range(have[arm] + 1, many + 1)]
@@ -371,29 +338,32 @@ def _side_by_side(
     night: Night, question: Question, plans: Sequence[RunPlan], measure: Measure
 ) -> list[tuple[Run, Score]]:  # fmt: skip
     """Make runs, `parallel` at a time, and return them in their order; fewer where the night is to stop."""
-    bench, made = question.bench(night), list[Measurement]()
-    for plan in plans:
-        while len(busy := [one.waited_for for one in made if not one.waited_for.done()]) >= night.spec.parallel:
+    bench = night.bench_for(question.transfer, question.budget)
+    made = list[Measurement]()
+
+    def wait_for_fewer_than(many: int) -> None:
+        while len(busy := [one.waited_for for one in made if not one.waited_for.done()]) >= many:
             night.wait_for(busy)
+
+    for plan in plans:
+        wait_for_fewer_than(night.spec.parallel)
         interrupt.check()
-        if (night.ledger.path / "stop").exists() or stopping.no_room(night.ledger.path):
+        if night.lock.asked_to_stop or stopping.full(night.ledger.path):
             break
         made.append(measure(night, Train(plan), bench=bench))
-    while busy := [one.waited_for for one in made if not one.waited_for.done()]:
-        night.wait_for(busy)
+    wait_for_fewer_than(1)
     return [one.result(night) for one in made]
 
 
 def also_ablate(night: Night, question: Question, made: Certificate, measure: Measure) -> bool:
-    """Run a certified champion without each of its changes, if asked for; False if it was stopped before."""
+    """Run a certified champion without each of its changes, if asked for; False if it was stopped meanwhile."""
     due = made.passed and not made.elsewhere and question.spec.advanced.ablation
     if not due or question.ledger.ablation(made.champion):
         return True
     champion, first, ledger = question.champion, baseline(question.history), question.ledger
-    assert champion is not None and champion.number == made.champion and first is not None, "it was certified"
+    assert champion is not None and first is not None, "it was certified"
     arms = (("", champion.proposal), *parts(champion, first))
     blocks, each = ablation_runs(len(arms) - 1, question.environment.deterministic)
-
     runs = [(arm, block) for block in range(1, blocks + 1) for arm in range(len(arms)) if not arm or block <= each]
     plans = []
     for arm, block in runs:
@@ -414,7 +384,6 @@ def also_ablate(night: Night, question: Question, made: Certificate, measure: Me
 
 
 def store(ledger: Ledger, certificate: Certificate) -> None:
-    """Write a certificate to disk, atomically."""
     write_atomic(path_of(ledger, certificate), CERTIFICATE.dump_json(certificate, indent=2).decode() + "\n")
     reconcile(ledger)
     ledger.event("certified", look=certificate.look, trial=certificate.champion, passed=certificate.passed)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -52,7 +51,6 @@ RETRIES, RETRY_SECONDS = 2, 30.0
 Docker daemon or a node, may be restarting."""
 POLL_SECONDS = 1.0
 ANSWER_SECONDS = 10.0
-"""Time-out of one request to the server."""
 AWAY_SECONDS = 3600.0
 """Longest outage of the server that is waited for."""
 VISIBLE_SECONDS = 90.0
@@ -87,7 +85,6 @@ class LaunchRequest:
     transfer: str = ""
     """Another environment than the campaign's own, one of those frozen with its certificates."""
     budget: float = 1.0
-    """Training budget, in that of the environment."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -102,14 +99,10 @@ class LaunchRequest:
 
     @property
     def file(self) -> str:
-        """Its file, relative to the campaign's directory."""
         return f"{self.plan.folder}/launch-{self.tasks[-1]}.json"
 
     def is_done(self, results: Path) -> bool:
         return all(has_result(results, self.plan.key, task) for task in self.tasks)
-
-    def write(self, campaign: Path) -> None:
-        write_atomic(campaign / self.file, REQUEST.dump_json(self, indent=2).decode() + "\n")
 
 
 REQUEST = TypeAdapter(LaunchRequest)
@@ -162,12 +155,9 @@ def has_died(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
     cache_policy=NO_CACHE, persist_result=False,
 )  # fmt: skip
 def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) -> None:
-    """Have a run of a deployment make a training and its judgement, and return when its results are there.
-
-    Raises LaunchDied: its machine died; or CannotLaunch: it failed there, or does not see the campaign's directory.
-    """
+    """Have a run of a deployment make a run, and return when its results are there. Raises LaunchDied, CannotLaunch."""
     results = bench.ledger.results
-    with bench.under_way(key):
+    with bench.under_way(key), bench.timed(key):
         if not request.is_done(results):
             with impatient_client(ANSWER_SECONDS) as client:
                 Launch(client, f"{FLOW}/{deployment}", bench.ledger, request).follow()
@@ -220,7 +210,7 @@ class Launch:
             self._note("adopted", flow_run_id=str(existing[0].id))
             return existing[0]
         campaign = self.ledger.campaign
-        self.request.write(self.ledger.path)
+        write_atomic(self.ledger.path / self.request.file, REQUEST.dump_json(self.request, indent=2) + b"\n")
         parameters = {
             "folder": str(self.ledger.path), "request": self.request.file, "campaign_id": campaign.campaign_id,
         }  # fmt: skip
@@ -229,11 +219,6 @@ class Launch:
             idempotency_key=key, tags=[campaign.environment, campaign.name], as_subflow=True,
         )))  # fmt: skip
         self._note("asked", deployment=self.deployment, flow_run_id=str(child.id))
-        with suppress(httpx.HTTPError):
-            pool = self.client.read_work_pool(child.work_pool_name or "")
-            if pool.status is not None and pool.status.value != "READY":
-                reason = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"
-                get_run_logger().warning(f"{self.name}: {reason}; waiting for it")
         return child
 
     def _read(self, child: FlowRun) -> FlowRun:

@@ -12,7 +12,7 @@ from prefect import State, get_run_logger, runtime
 from prefect.states import Completed, Failed
 
 from environments import Environment
-from environments.score import Wait
+from environments.score import Score, Wait
 from flows.engine import launching
 from flows.engine.attempt import Attempt
 from flows.engine.preparation import ensure_prepared
@@ -20,23 +20,22 @@ from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_serv
 from flows.engine.stopping import ASKED, Stop
 from flows.report.write import record_episode, write_report
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spending.budget import CampaignBudget, check_budget, gpus_of
+from flows.spending import CampaignBudget, check_budget, gpus_of
 from flows.status import CampaignEnd, certificates
 from flows.views import run_log
 from flows.views.artifacts import Artifacts
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import results_in
-from tasks.control import Reference, baseline_need
+from tasks.control import baseline_need
 from tasks.describe import headline
 from tasks.record import reconcile
-from tasks.store import attempts
 from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.home import home
 from tasks.tracking.background import Background
 from tasks.tracking.connection import locate
-from tasks.trial import Curve, History, Trial, baseline
+from tasks.trial import Curve, History, Run, Trial, baseline
 
 POLL_SECONDS = 0.5
 """Interval of checks for signals while tasks run."""
@@ -65,18 +64,15 @@ class Terms:
         return baseline_need(self.history, plan.proposal) if bench.environment.name == self.environment.name else None
 
     @property
-    def reference(self) -> Reference:
-        """The baseline's first run with a score."""
+    def reference(self) -> tuple[Run, Score]:
+        """The baseline's first run with a score, with which a champion is controlled."""
         known = baseline(self.history)
         assert known is not None, "a control is asked for where there is a champion"
         judged = list(zip(known.runs, known.score.each, strict=False))  # the last run may have crashed
-        run, score = next((one for one in judged if one[1].value is not None), judged[0])
-        return Reference(score, run.seconds)
+        return next((one for one in judged if one[1].value is not None), judged[0])
 
 
 class Night(Terms):
-    """A campaign that this process runs."""
-
     def __init__(
         self,
         spec: CampaignSpec,
@@ -85,30 +81,41 @@ class Night(Terms):
         history: History,
         follow_up: Callable[[History], None],
     ) -> None:
-        slots = spec.slots(ledger.environment)
-        bench = Bench(ledger, spec.isolation, slots, spec.parallel, usd_per_hour=spec.advanced.usd_per_hour)
-        super().__init__(spec, ledger, history, bench)
+        self.benches: list[Bench] = []
+        super().__init__(spec, ledger, history, self._new_bench(spec, ledger))
         self.lock, self.rule = lock, spec.loaded_rule
-        self.money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
+        self.money = CampaignBudget(
+            spec, ledger, ledger.environment, gpus_of(spec, ledger.environment, self.bench.slots)
+        )
         self.nothing_for: tuple[object, ...] = ()
         """What was known when there was last nothing to propose: nobody is asked again before it changes."""
         self.ending: Stop | None = None
         self._follow_up = follow_up
-        self.benches = [self.bench]
-        """Those of certificates in other environments too."""
+
+    def bench_for(self, transfer: Environment | None, budget: float) -> Bench:
+        """The bench of a certificate: its own in another environment, or with another training budget."""
+        if transfer is None and budget == 1:
+            return self.bench
+        return self._new_bench(self.spec, self.ledger, transfer, budget)
+
+    def _new_bench(
+        self, spec: CampaignSpec, ledger: Ledger, transfer: Environment | None = None, budget: float = 1.0
+    ) -> Bench:
+        slots = spec.slots(transfer or ledger.environment)
+        price = spec.advanced.usd_per_hour
+        self.benches.append(Bench(ledger, spec.isolation, slots, spec.parallel, transfer, budget, price))
+        return self.benches[-1]
 
     @property
     def next_order(self) -> int:
-        """The place of the next decision in the order of all."""
         return 1 + max((trial.order for trial in self.history), default=-1)
 
     def trial(self, number: int) -> Trial:
         return next(trial for trial in self.history if trial.number == number)
 
     def rerun_due(self, under_way: Sequence[Attempt]) -> Attempt | None:
-        """The next trial that is to be run again; None without one."""
         busy = {one.number for one in under_way}
-        for number, attempt in attempts.pending(self.ledger.trials).items():
+        for number, attempt in self.ledger.pending_attempts().items():
             if number not in busy:
                 return Attempt(self, self.ledger.key(number, attempt=attempt), self.trial(number).proposal)
         return None
@@ -118,9 +125,9 @@ class Night(Terms):
         interrupt.check()
         if not under_way:
             interrupt.wait(IDLE_SECONDS)
-        elif not any(one.is_idle for one in under_way):
+        elif all(one.pending for one in under_way):
             self.wait_for([future for one in under_way for future in one.pending])
-        return [one for one in under_way if one.is_idle]
+        return [one for one in under_way if not one.pending]
 
     def wait_for(self, futures: Sequence[concurrent.futures.Future[Any]]) -> None:
         """Return when one of these has ended, or after IDLE_SECONDS."""
@@ -130,7 +137,6 @@ class Night(Terms):
                 return
 
     def remember(self, history: History) -> None:
-        """Go on from a history with one more decision."""
         self.history = history
         self._follow_up(history)
 
@@ -145,7 +151,6 @@ class Night(Terms):
 
     @property
     def state(self) -> State[str]:
-        """How the flow run ends."""
         assert self.ending is not None, "it was closed"
         if self.ending.state == "failed":
             return Failed(message=f"{self.spec.name}: {self.ending.reason}")
@@ -195,8 +200,6 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
                     heed_the_server(server)
 
                 night = Night(spec, ledger, lock, history, follow_up)
-                locks = night.bench.slots.locks if spec.launch == "here" else {}
-                ledger.event("slots", parallel=spec.parallel, locks=locks)
                 artifacts.show()
                 run_log.begin(ledger, history)
                 try:

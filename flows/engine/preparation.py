@@ -20,10 +20,8 @@ from tasks.system.home import home
 
 
 def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None = None) -> None:
-    """Prepare a campaign's frozen environment, or another that is frozen with it, unless that is done.
-
-    Refused if it cannot be prepared, or its content differs from what the campaign began with. Only `launch` = here
-    needs GPUs of this machine.
+    """Prepare a campaign's frozen environment, or another that is frozen with it, unless that is done. Refused if it
+    cannot be prepared, or its content differs from what the campaign began with.
     """
     environment = elsewhere or ledger.environment
     if environment.prepare is None:
@@ -35,10 +33,7 @@ def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None =
 
 
 def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
-    """Prepare an environment as it is now, and print the result; returns the exit code.
-
-    A missing GPU is reported, but is no failure: the training may run on another machine.
-    """
+    """Prepare an environment as it is now, and print the result; returns the exit code."""
     environment, typed = checked_environment(reference, overrides), shlex.quote(reference)
     place = preparing.place(environment, home())
     if place is None:
@@ -46,25 +41,18 @@ def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
     known = output.read(place) is not None
     with interrupt.deferred():
         preparing.prepare(environment, home(), partial(print, file=sys.stderr))
-    made, seen, lacking = output.read(place), holdout_uses.uses(place), None
-    try:
-        preparing.check_gpus(environment, home())
-    except Refused as missing:
-        lacking = str(missing)
+    made, seen = output.read(place), holdout_uses.uses(place)
     assert made is not None, "it was made"
     level = holdout_uses.pool_level(seen) if made.questions.get("report") else None
     if as_json:
         facts = {
             "environment": environment.name, "folder": str(place), "made_now": not known, **vars(made),
-            "files": len(made.files), "bytes": made.bytes, "lacking": lacking, "looks": [asdict(use) for use in seen],
-            "next_level": level,
+            "files": len(made.files), "bytes": made.bytes, "looks": [asdict(use) for use in seen], "next_level": level,
         }  # fmt: skip
         terminal.print_json(facts)
         return 0
     print(f"{environment.name} {'was prepared already' if known else 'is prepared'}: {preparing.in_words(made)}")
     if level is not None:
         print(f"certificates that used its report questions: {len(seen)}; the next is tested at {level:.2g} at most")
-    if lacking:
-        print(f"lacking: {lacking}")
     print(f"see {place}; next: nightshift try {typed}")
     return 0

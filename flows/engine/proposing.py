@@ -19,7 +19,7 @@ from tasks.propose import Nothing
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RejectedProposal
 from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
-from tasks.spending.spent import note_bought
+from tasks.spending import note_bought
 from tasks.store import inbox
 from tasks.store.approval import Parked
 from tasks.store.earlier_campaigns import lessons
@@ -37,14 +37,13 @@ class Turn:
     key: TaskKey
     checks: ProposalChecks
     proposer: Proposer
-    fallback: Proposer
     brief: Brief
     parked: tuple[Parked, ...]
     known: tuple[object, ...]
 
     @property
     def arguments(self) -> tuple[TaskKey, ProposalChecks, Proposer, Proposer, Brief]:
-        return self.key, self.checks, self.proposer, self.fallback, self.brief
+        return self.key, self.checks, self.proposer, self.night.spec.loaded_fallback, self.brief
 
     def without(self, answer: Nothing) -> Stop | None:
         """How the night goes on without a proposal: it ends, or it waits where trials or people have to end first."""
@@ -93,7 +92,7 @@ def next_turn(night: Night, under_way: Sequence[Attempt]) -> Turn | None:
     checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, key.marker, ideas)
     proposer = spec.loaded_fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
     brief = _brief(night, under_way, key, parked, proposer)
-    return Turn(night, under_way, key, checks, proposer, spec.loaded_fallback, brief, parked, known)
+    return Turn(night, under_way, key, checks, proposer, brief, parked, known)
 
 
 def _next_number(history: History, parked: Sequence[Parked], under_way: Sequence[Attempt]) -> int:

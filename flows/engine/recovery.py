@@ -30,7 +30,6 @@ from tasks.system.interrupt import StoppedForGood
 
 AWAY = (httpx.HTTPError, ObjectNotFound, PrefectHTTPStatusError)
 SECONDS = 10
-"""Time-out of a request."""
 ENDED = "ended by a person; Retry, or `nightshift resume`, goes on, and trains again only what was under way"
 
 

@@ -12,33 +12,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from environments import Environment
 from flows.spec.campaign_spec import CampaignSpec, besides_training
-from tasks.numbers import number
+from tasks.describe import in_short
 from tasks.sandbox.outputs import DISK_RESERVE
 from tasks.sandbox.program import MIB
-from tasks.store import attempts
 from tasks.store.ledger import ended_search
-from tasks.task_messages import in_short
 from tasks.trial import History, Trial, baseline, best, budgets_used
 
 if TYPE_CHECKING:
     from flows.engine.attempt import Attempt
     from flows.engine.night import Night
 
-WHOLE_ERROR = 1e-6
-"""Of sums of shares of the budget."""
-WHOLE = 1 - WHOLE_ERROR
-"""Less than a whole trial left: no other is started."""
+ROUNDING = 1e-6
 ROOM = 2 * DISK_RESERVE
 """Free bytes needed to start a trial: the reserve, and as much again for the trial."""
 CRASH_WINDOW = 10
 CRASH_MINIMUM = 5
-"""Trials before the share of crashes is meaningful."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a campaign ends."""
-
     state: Literal["finished", "failed", "stopped"]
     reason: str
 
@@ -51,7 +43,7 @@ def reached(night: Night, under_way: Sequence[Attempt], only: int | None = None)
     """Why no trial may follow those under way; None if one may. (only: the one trial that is run again)"""
     spec, ledger, history = night.spec, night.ledger, night.history
     asked = night.lock.asked_to_stop
-    if not asked and attempts.pending(ledger.trials).keys() - {one.number for one in under_way}:
+    if not asked and ledger.pending_attempts().keys() - {one.number for one in under_way}:
         return full(ledger.path)
     budgets = len([one for one in under_way if one.number])
     found = stop(spec, ledger.environment, history, night.lock.spent, asked, budgets)
@@ -80,19 +72,22 @@ def stop(
 
     Args:
         spent: Seconds, summed over all processes of the campaign.
-        asked: Whether somebody asked it to stop.
         under_way: Trials that are started and not decided, in whole budgets; the baseline is none of them.
     """
     patience = spec.advanced.patience
     if asked:
         return ASKED
-    if first := crashed_baseline(history):
+    first = baseline(history)
+    if first and first.verdict.kind == "crash":
         return Stop("failed", _crashed(spec, first))
     if crashes := _too_many_crashes(spec, history):
         return crashes
-    if spec.trials - budgets_used(history) - under_way < WHOLE:
-        return Stop("finished", _done(history))
-    if patience and _without_improvement(history) > patience - WHOLE_ERROR:
+    if spec.trials - budgets_used(history) - under_way < 1 - ROUNDING:
+        many = len([trial for trial in history if trial.number > 0])
+        return Stop("finished", f"all {many} trials done" if many > 1 else "1 trial done")
+    champion = best(history)
+    since = len([trial for trial in history if champion is None or trial.order > champion.order])
+    if patience and since > patience - ROUNDING:
         return Stop("finished", f"nothing better in the last {f'{patience} trials' if patience > 1 else 'trial'}")
     late = _too_late(spec, environment, history, spent, spec.time_for_a_trial(environment, history))
     return Stop("finished", f"no time for another trial{late}") if late else None
@@ -114,30 +109,12 @@ def _too_late(spec: CampaignSpec, environment: Environment, history: History, sp
     return f" before {spec.until}: {takes}" if spec.deadline and time.time() + need > spec.deadline else ""
 
 
-def crashed_baseline(history: History) -> Trial | None:
-    """The baseline, if it crashed, so that no trial has anything to be compared with."""
-    first = baseline(history)
-    return first if first and first.verdict.kind == "crash" else None
-
-
-def no_room(path: Path) -> str:
-    """Why no run may start on the disk of `path`; empty if there is room."""
-    free = shutil.disk_usage(path).free
-    return "" if free >= ROOM else f"the disk of {path} has {free // MIB} MiB left, and a trial needs {ROOM // MIB}"
-
-
 def full(path: Path) -> Stop | None:
-    """The end of a campaign on a disk without room; None if there is room."""
-    words = no_room(path)
-    return Stop("stopped", f"{words}: free some (`nightshift prune`), then `nightshift resume`") if words else None
-
-
-def _done(history: History) -> str:
-    """That the budget of trials is used up, in words."""
-    many = len([trial for trial in history if trial.number > 0])
-    if any(trial.verdict.kind == "cancelled" for trial in history):
-        return f"{many} trials done, worth {number(budgets_used(history))} whole ones"
-    return f"all {many} trials done" if many > 1 else "1 trial done"
+    """The end of a campaign whose disk has no room for another run; None if there is room."""
+    if (free := shutil.disk_usage(path).free) >= ROOM:
+        return None
+    has = f"the disk of {path} has {free // MIB} MiB left, and a trial needs {ROOM // MIB}"
+    return Stop("stopped", f"{has}: free some (`nightshift prune`), then `nightshift resume`")
 
 
 def _crashed(spec: CampaignSpec, first: Trial) -> str:
@@ -163,14 +140,7 @@ def _too_many_crashes(spec: CampaignSpec, history: History) -> Stop | None:
     )
 
 
-def _without_improvement(history: History) -> int:
-    """Trials since the champion."""
-    champion = best(history)
-    return len([trial for trial in history if champion is None or trial.order > champion.order])
-
-
 def time_of(seconds: float) -> str:
-    """A duration in a readable unit."""
     if seconds >= 3600:
         return f"{seconds / 3600:.1f} h"
     return f"{seconds / 60:.1f} min" if seconds >= 120 else f"{seconds:.0f} s"

@@ -7,10 +7,9 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import environments
-from environments import LONGEST, Environment
+from environments import Environment
 from environments.plugins import Refused
 from flows.engine import certifying
 from flows.engine.certifying import Question
@@ -40,8 +39,6 @@ def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "", *, looki
     own = Question(spec, ledger, history, budget=times)
     if reason := certifying.no_champion(history):
         raise Refused(f"campaign {ledger.campaign.name!r} cannot be certified: {reason}")
-    if not on:
-        _check_budget(ledger.environment, times)
     found = [_transferred(own, checked_environment(reference, {}), looking) for reference in on] or [own]
     # The same command, given again after a kill, goes on with those that are left.
     return [one for one in found if not one.answers_on_champion] or found
@@ -51,12 +48,9 @@ def multiple(budget: str) -> float:
     """A training budget such as 4x, in that of the environment; 1 if empty. Refused if it is anything else."""
     if not budget:
         return 1.0
-    times = float(budget[:-1]) if re.fullmatch(MULTIPLE, budget) else 0.0
-    if not times:
+    if not re.fullmatch(MULTIPLE, budget) or not float(budget[:-1]):
         raise Refused(f"--budget {budget}: give a multiple of the environment's budget, such as 4x or 0.5x")
-    if times == 1:
-        raise Refused(f"--budget {budget}: that is the budget itself: leave --budget out")
-    return times
+    return float(budget[:-1])
 
 
 def check_fits(campaign: Environment, other: Environment) -> None:
@@ -93,20 +87,10 @@ def longest(question: Question, runs: int | None, parallel: int) -> float:
     return in_turn * (environment.budget_seconds + besides_training(environment, known))
 
 
-def _check_budget(environment: Environment, times: float) -> None:
-    """Refuse runs that are longer than an environment may ask for."""
-    if (seconds := environment.at(times).budget_seconds) > LONGEST:
-        raise Refused(
-            f"--budget {times:g}x: a run in {environment.name} would train for {time_of(seconds)}, and at most "
-            f"{time_of(LONGEST)} are allowed: ask for at most {LONGEST / environment.budget_seconds:.4g}x"
-        )
-
-
 def _transferred(own: Question, environment: Environment, looking: bool) -> Question:
     """The question in another environment, frozen when it is first certified in. Refused if that has changed since."""
     ledger = own.ledger
     check_fits(ledger.environment, environment)
-    _check_budget(environment, own.budget)
     champion, first = best(own.history), baseline(own.history)
     assert champion is not None and first is not None, "there is a champion"
     arms = arms_there(champion, first, environment)
@@ -122,20 +106,15 @@ def _transferred(own: Question, environment: Environment, looking: bool) -> Ques
             shutil.copytree(ledger.program, fresh / "program")
         if path.is_dir() and outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
             raise Refused(f"{environment.folder} has changed since the first certificate in it: it froze {path}")
-        if arms.champion.edit:
-            _check_program(ledger, environment, fresh / "program")
+        if arms.champion.edit and outputs.digest(fresh / "program") != outputs.digest(ledger.program):
+            raise Refused(
+                f"--on {environment.name}: the champion's edit was made against the program of "
+                f"{ledger.environment.name}, and the baseline program of {environment.name} is another: name an "
+                "environment with the same program"
+            )
         if not path.is_dir():
             fresh.rename(path)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     frozen = preparing.laid(environments.load(path / "environment", {}, environment.name), ledger.path.parent)
     return replace(own, transfer=frozen, arms=arms)
-
-
-def _check_program(ledger: Ledger, environment: Environment, program: Path) -> None:
-    """Refuse an edit that was made against another program than that environment's."""
-    if outputs.digest(program) != outputs.digest(ledger.program):
-        raise Refused(
-            f"--on {environment.name}: the champion's edit was made against the program of {ledger.environment.name}, "
-            f"and the baseline program of {environment.name} is another: name an environment with the same program"
-        )

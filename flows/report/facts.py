@@ -13,13 +13,12 @@ from typing import Any
 from flows import status
 from flows.report import figures, ideas
 from flows.report.shareable import without_secrets
-from flows.spending.summary import parts
 from flows.views.terminal import duration
-from tasks.describe import changes
+from tasks.describe import changes, in_short
+from tasks.spending import parts
 from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean
-from tasks.task_messages import in_short
 from tasks.trial import History, Trial, baseline, best
 
 REASON, INCIDENTS = 160, 60

@@ -15,11 +15,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from flows.spending.summary import parts
 from flows.views.own_servers import OwnServer, login_steps
 from flows.views.terminal import binaries, cleaned, duration, put, say, short, whole
 from tasks.describe import parameter_changes
 from tasks.numbers import number
+from tasks.spending import parts
 from tasks.verdict_styles import VERDICTS
 
 INCIDENTS = 8
@@ -122,8 +122,6 @@ def _notes(document: Document) -> Iterator[str]:
         yield from (f"proposed by {source['words']}" for source in sources)
     yield from (one["words"] for one in (document["imported"], document["predictions"]) if one)
     yield from (f"  trial {one['trial']}, {one['kind']}: {one['words']}" for one in incidents[-INCIDENTS:])
-    if slots := document["spent"]["slots"]:
-        yield f"time of the slots: {', '.join(f'{share:.0%} {name}' for name, share in slots.items())}"
     yield ", ".join(parts(document))
 
 

@@ -18,7 +18,6 @@ GpuError = pynvml.NVMLError
 @dataclass(frozen=True)
 class Gpu:
     index: int
-    """In nvidia-smi's order."""
     uuid: str
     name: str
     memory: int | None = None

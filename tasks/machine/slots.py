@@ -17,7 +17,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,7 +34,6 @@ from tasks.system.slot import VISIBLE, Slot
 
 POLL_SECONDS = 0.2
 SHARED_SLOTS = 64
-"""Slots that have no core for themselves."""
 
 T = TypeVar("T")
 
@@ -43,27 +42,10 @@ def locks_folder() -> Path:
     return Path(tempfile.gettempdir()) / "nightshift-slots"
 
 
-def holder(lock: str) -> int | None:
-    """The process that says to hold a lock; None if none does, or it is dead."""
-    engine = _noted(lock)
-    return int(engine.partition(" ")[0]) if orphans.is_alive(engine) else None
-
-
-def describe(pid: int) -> str:
-    """A process in words, as far as it is known. Its arguments may hold secrets."""
-    name = "a program"
-    with suppress(psutil.Error):  # it has just ended
-        name = "this one" if pid == os.getpid() else psutil.Process(pid).name()
-    return f"process {pid} ({name})"
-
-
 @dataclass(frozen=True)
 class Slots:
-    """The slots of this machine that a campaign may use."""
-
     parts: tuple[Slot, ...]
     queue: str
-    """The lock of the first to wait for one of them."""
 
     @classmethod
     def of_gpus(cls, visible: Sequence[Gpu], each: int = 1) -> Slots:
@@ -91,17 +73,12 @@ class Slots:
         return cls(tuple(parts), f"queue-{prefix}cores")  # one queue for groups of all sizes
 
     @property
-    def locks(self) -> dict[str, tuple[str, ...]]:
-        """The names of each slot's locks, by which others see who holds it."""
-        return {part.name: part.locks for part in self.parts}
-
-    @property
     def have_gpus(self) -> bool:
         return any(part.gpus for part in self.parts)
 
     @contextmanager
     def hold(self, waiting: Callable[[str], None] | None = None) -> Iterator[Slot]:
-        """Hold one slot while the block runs; wait until one is free. `waiting` is told once who uses the slots. The
+        """Hold one slot while the block runs; wait until one is free, and tell `waiting` once who uses the slots. The
         first to wait gets the next one. Raises KeyboardInterrupt when this process was asked to end.
         """
         locks_folder().mkdir(exist_ok=True)
@@ -111,26 +88,25 @@ class Slots:
             locks_folder().chmod(0o777)
         with ExitStack() as held:
             with ExitStack() as turn:  # else a campaign that gives back a slot would have it again at once
+                slot: Slot | str = "others wait for the next slot"
                 is_first = False
-                while True:
-                    is_first = is_first or _locked(self.queue, turn)
-                    slot = self._first_free(held) if is_first else "; ".join(map(_held_by, self.parts))
-                    if isinstance(slot, Slot):
-                        break
-                    if waiting and (is_first or all(any(map(holder, part.locks)) for part in self.parts)):
-                        waiting(slot)
-                        waiting = None
-                    interrupt.wait(POLL_SECONDS)
+                while not isinstance(slot, Slot):
+                    if is_first := is_first or _locked(self.queue, turn):
+                        slot = self._first_free(held)
+                    if isinstance(slot, str):
+                        if waiting:
+                            waiting(slot)
+                            waiting = None
+                        interrupt.wait(POLL_SECONDS)
             yield slot
 
     def _first_free(self, held: ExitStack) -> Slot | str:
-        """The first free slot, whose locks go to `held`; else who uses the slots."""
         obstacles = []
         for part in self.parts:
             with ExitStack() as locks:
                 if not (obstacle := _obstacle(part, locks)):
                     held.push(locks.pop_all())
-                    return replace(part)  # it counts its own use
+                    return part
                 obstacles.append(obstacle)
         return "; ".join(obstacles)
 
@@ -170,7 +146,8 @@ def _groups(items: Sequence[T], each: int) -> list[Sequence[T]]:
 def _obstacle(part: Slot, held: ExitStack) -> str:
     """Take all locks of a slot, which go to `held`, or say why that is not possible."""
     if not all(_locked(name, held) for name in part.locks):
-        return _held_by(part)
+        pids = [engine.partition(" ")[0] for engine in map(_noted, part.locks) if orphans.is_alive(engine)]
+        return f"{part.name} is held by {describe(int(pids[0])) if pids else 'a process that has not said which'}"
     for engine in map(_noted, part.locks):
         if engine and not orphans.is_alive(engine) and (left := orphans.end_left_by(engine)):
             processes = ", ".join(describe(process.pid) for process in left)
@@ -197,9 +174,12 @@ def _locked(name: str, held: ExitStack) -> bool:
     return False
 
 
-def _held_by(part: Slot) -> str:
-    pid = next(filter(None, map(holder, part.locks)), None)
-    return f"{part.name} is held by {describe(pid) if pid else 'a process that has not said which'}"
+def describe(pid: int) -> str:
+    """A process in words, as far as it is known. Its arguments may hold secrets."""
+    name = "a program"
+    with suppress(psutil.Error):  # it has just ended
+        name = "this one" if pid == os.getpid() else psutil.Process(pid).name()
+    return f"process {pid} ({name})"
 
 
 def _note(lock: str) -> Path:

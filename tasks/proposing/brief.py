@@ -12,13 +12,10 @@ from environments.space import Space
 from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage, baseline
 
 Pending = Mapping[int, Proposal]
-"""Proposals that are not decided yet, by trial number."""
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A proposer's next trial, and why."""
-
     params: Params
     """Values for parameters of the space; the others stay at the baseline's."""
     rationale: str
@@ -45,24 +42,18 @@ class Refusal:
 
     reason: str
     text: str = ""
-    """The proposer's answer."""
     proposer: str = ""
     usage: Usage = NOTHING_BOUGHT
 
 
 class RejectedProposal(NamedTuple):
-    """A proposal that was not approved."""
-
     number: int
     proposal: Proposal
     words: str
-    """The reason given."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The description of an environment."""
-
     name: str = ""
     title: str = ""
     metric: str = ""
@@ -72,13 +63,10 @@ class Problem:
     budget_steps: int = 0
     """Steps after which a training ends at the latest; 0: only its time counts."""
     guards: tuple[str, ...] = ()
-    """Metrics that may not get much worse, a line each."""
     program_md: str = ""
-    """The environment's program.md; empty when it has none."""
     editable: tuple[str, ...] = ()
     required_calls: tuple[str, ...] = ()
     fixed: Params = field(default_factory=dict)
-    """Parameters that every trial gets unchanged."""
     prompts: Path | None = None
     """A folder whose files replace our prompts of the same name; None without one."""
 
@@ -102,14 +90,11 @@ class Brief:
     """The decided trials, the baseline among them."""
     pending: Pending = field(default_factory=dict)
     seed: int = 0
-    """The trial's own."""
     refusals: tuple[Refusal, ...] = ()
-    """The suggestions for this trial that were refused so far."""
     problem: Problem = Problem()
     files: Mapping[str, str] = field(default_factory=dict)
     """The champion's editable files that exist, by name."""
     rejected: tuple[RejectedProposal, ...] = ()
-    """Proposals of this campaign that were not approved."""
     earlier: History = ()
     """Trials of earlier campaigns in the same environment (`--learn-from`), in their order."""
     imported: tuple[EarlierTrial, ...] = ()
@@ -118,7 +103,6 @@ class Brief:
     keep_rule: str = ""
     """When a trial is kept, in words, with the threshold as of now."""
     traces: Path | None = None
-    """The folder for traces of requests and answers; None: nothing is kept."""
 
     @property
     def campaign_seed(self) -> int:

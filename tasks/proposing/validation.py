@@ -39,8 +39,6 @@ PROMPTS = "prompts"
 
 @dataclass(frozen=True)
 class ProposalChecks:
-    """The checks of one trial's proposals."""
-
     environment: Environment
     isolation: Isolation
     program: Path
@@ -96,7 +94,7 @@ class ProposalChecks:
         aside = TrialDir(self.place.path / "smoke")
         file_trees.remove(aside.path)
         aside.path.mkdir(parents=True)
-        problem, cut = self.environment, Cut(self.environment.startup_seconds, seconds, smoke=True)
+        problem, cut = self.environment, Cut(self.environment.startup_seconds, seconds)
         if problem.check_cmd:  # nothing is trained, so the GPUs and other machines are left alone
             check = {"train_cmd": problem.check_cmd, "device": "cpu", "trainer": "command"}
             problem = problem.model_copy(update=check)

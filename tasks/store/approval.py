@@ -21,8 +21,6 @@ NAME = "parked.json"
 
 @dataclass(frozen=True)
 class Parked:
-    """A proposal that needed approval."""
-
     number: int
     proposal: Proposal
     until: float
@@ -50,7 +48,6 @@ def answer(ledger: Ledger, number: int, approved: bool, comment: str, by: str) -
 
 
 def parked(ledger: Ledger) -> tuple[Parked, ...]:
-    """Every proposal that needed approval, by number, with its answer."""
     # Not Path.glob, which is slow where there are many, and this is asked often.
     paths = sorted(glob.glob(f"{ledger.trials}/*/{NAME}"))  # noqa: PTH207
     requests = [PARKED.validate_json(Path(path).read_bytes()) for path in paths]

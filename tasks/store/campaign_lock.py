@@ -72,7 +72,6 @@ class CampaignLock:
 
     @property
     def spent(self) -> float:
-        """Seconds that the campaign has run, over all lives."""
         return self._before + clock() - self._started
 
     @property
@@ -90,7 +89,6 @@ class CampaignLock:
                 interrupt.check()
 
     def _is_held_by_us(self) -> bool:
-        """Whether the present or last life is of the same flow run."""
         return self._flow_run_id is not None and holder(self.ledger).get("flow_run_id") == self._flow_run_id
 
     def _sweep(self, own: bool = False) -> None:

@@ -62,5 +62,4 @@ def refuse(entry: Path, reason: str) -> None:
 
 
 def refused(folder: Path) -> dict[str, str]:
-    """Why proposals could not be tried, by name."""
     return {path.stem: path.read_text().strip() for path in sorted((folder / "inbox").glob("*.refused"))}

@@ -5,7 +5,7 @@
         environment/      the frozen environment                 program/   the frozen baseline program
         trials/0007/      see tasks/store/workspace.py           results/   task results (tasks/checkpoint.py)
         trials/0007-run-2/   its second training seed; 0007-again-1-of-0003/: a rerun of trial 3 for it
-        trials/0007.2/    trial 7, run again (tasks/store/attempts.py)
+        trials/0007.2/    trial 7, run again: another attempt, with the same proposal; 0007.2-run-2: a further run of it
         certificates/1.json   a certificate, with its runs beside it; 1-at-4x-on-NAME.json: with another training budget
                           in another environment, which is frozen in on-NAME/
         results.tsv       one line per finished trial            events.jsonl   events in order
@@ -46,12 +46,11 @@ from tasks.sandbox import outputs
 from tasks.stats.ablation import Ablation
 from tasks.stats.certificate import Certificate
 from tasks.stats.design import Looks
-from tasks.store import attempts, lineage, workspace
-from tasks.store.seeds import JUDGED, Purpose, derive
+from tasks.store import lineage, workspace
 from tasks.store.workspace import TrialDir
 from tasks.system.files import append_line, read_lines, write_atomic
 from tasks.system.home import home
-from tasks.task_key import TaskKey, spec_digest
+from tasks.task_key import JUDGED, Purpose, TaskKey, derive, spec_digest
 from tasks.trial import History, Proposal, Trial
 
 FORMAT = 2
@@ -61,6 +60,7 @@ ABLATION = TypeAdapter(Ablation)
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TAKEN = re.compile(r"artifacts|mlflow\.db.*|(index|comparison)\.html")
 """Names in the same home of MLflow's data, and of pages about several campaigns."""
+AGAIN = re.compile(r"(\d+)\.(\d+)")
 FREEZE_LIMIT = 256 * 2**20
 """Largest size of an environment's folder in bytes: every campaign copies it."""
 
@@ -79,7 +79,6 @@ class Settings(BaseModel):
     cancel: str = "none"
     cancel_options: dict[str, Any] = {}
     replicates: int = 1
-    """Training seeds of each trial."""
     looks: Looks = "one"
     fallback: str = "tpe"
     learn_from: tuple[str, ...] = ()
@@ -87,8 +86,6 @@ class Settings(BaseModel):
 
 
 class Campaign(Settings):
-    """campaign.json. Written once."""
-
     model_config = ConfigDict(frozen=True, extra="ignore")  # an old campaign, which is only shown, had other options
 
     format: int = FORMAT
@@ -123,7 +120,6 @@ def check_name(name: str) -> str:
 
 
 def campaigns() -> tuple[str, ...]:
-    """Every campaign in this home, the newest last."""
     paths = filter(Path.is_file, home().glob("[!.]*/campaign.json"))
     return tuple(path.parent.name for path in sorted(paths, key=lambda path: (path.stat().st_mtime, path)))
 
@@ -157,7 +153,6 @@ class Ledger:
         self.campaign = campaign
         self.program, self.results, self.trials = (path / name for name in ("program", "results", "trials"))
         self._events: tuple[int, list[dict[str, Any]]] = (0, [])
-        """The size of the file of events when it was read, and what it held."""
 
     @classmethod
     def exists(cls, name: str) -> bool:
@@ -236,14 +231,34 @@ class Ledger:
 
     def attempt(self, number: int) -> int:
         """The current attempt at a trial, from 1."""
-        return attempts.current(self.trials, number)
+        attempt = 1
+        while (self.trials / directory(number, attempt + 1)).is_dir():
+            attempt += 1
+        return attempt
+
+    def pending_attempts(self) -> dict[int, int]:
+        """The trials that are to be run again, with the number of the attempt, in order: it has no trial.json yet."""
+        again = {path: AGAIN.fullmatch(path.name) for path in self.trials.iterdir()}
+        return dict(
+            sorted((int(it[1]), int(it[2])) for path, it in again.items() if it and not (path / "trial.json").is_file())
+        )
+
+    def begin_attempt(self, number: int) -> int:
+        """Begin another attempt at a trial, with the same proposal; returns its number."""
+        attempt = self.attempt(number) + 1
+        name = directory(number, attempt)
+        draft = self.trials / f".{name}"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        shutil.copyfile(self.place(number, attempt=1).proposal, draft / "proposal.json")
+        draft.rename(self.trials / name)
+        return attempt
 
     def place(self, number: int, part: str = "", attempt: int | None = None) -> TrialDir:
         """Directory of a trial, or of another of its runs; in the current attempt by default."""
-        return TrialDir(self.trials / attempts.directory(number, attempt or self.attempt(number), part))
+        return TrialDir(self.trials / directory(number, attempt or self.attempt(number), part))
 
     def place_of(self, trial: Trial) -> TrialDir:
-        """Directory of a decided trial, in its own attempt."""
         return self.place(trial.number, attempt=trial.attempt)
 
     def key(self, number: int, part: str = "", attempt: int | None = None) -> TaskKey:
@@ -256,7 +271,6 @@ class Ledger:
         return derive(judged or self.campaign.seed, purpose, key.number, key.attempt, key.part)
 
     def attempts_decided(self) -> tuple[Trial, ...]:
-        """Every decided attempt at every trial, in the order of the decisions."""
         trials = (decided_trial(folder) for folder in self.trials.iterdir())
         return tuple(sorted(filter(None, trials), key=lambda trial: trial.order))
 
@@ -288,11 +302,15 @@ class Ledger:
         append_line(self.path / "events.jsonl", json.dumps(line))
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The events so far, which are not to be changed."""
         file = self.path / "events.jsonl"
         if (size := file.stat().st_size if file.exists() else 0) != self._events[0]:
             self._events = size, [event for event in read_lines(file) if "event" in event]
         return iter(self._events[1])
+
+
+def directory(number: int, attempt: int, part: str = "") -> str:
+    again = f".{attempt}" if attempt > 1 else ""
+    return f"{number:04d}{again}{f'-{part}' if part else ''}"
 
 
 def decided_trial(folder: Path) -> Trial | None:
@@ -349,7 +367,6 @@ def freeze(environment: Environment, path: Path) -> None:
 
 
 def measure(path: Path, environment: Environment, settings: dict[str, object]) -> str:
-    """The digest of all that changes a score."""
     frozen = {name: outputs.digest(path / name) for name in ("environment", "program")}
     return spec_digest({**frozen, "judge": judge_digest(environment.judge), **settings})
 

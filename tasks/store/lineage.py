@@ -48,7 +48,6 @@ def crown(repository: Path, number: int) -> None:
 
 
 def commits(repository: Path) -> dict[int, str]:
-    """The commit of every trial, by number."""
     if not repository.exists():
         return {}
     listed = _git(repository, "for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/trials").decode()

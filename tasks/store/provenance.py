@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.store import inbox
@@ -12,7 +12,6 @@ from tasks.system.redact import capped, clean
 from tasks.trial import NOTHING_BOUGHT, History, Proposal, Usage
 
 LINE = 300
-"""Characters of a reason."""
 TURNED_DOWN = "turned down"
 """The ledger's event for suggestions that no trial follows: {trial, reasons}. Of each trial the last one counts."""
 
@@ -30,9 +29,10 @@ class ProposerSummary:
     def words(self) -> str:
         by = f"{self.name} ({self.model})" if self.model else self.name
         made = f"{by}: {self.trials} trial{'s' * (self.trials != 1)}, {self.kept} kept"
-        calls, usd = self.usage.calls, self.usage.usd
-        price = "price unknown" if usd is None else f"{usd:.2f} USD"
-        return f"{made}, {calls} call{'s' * (calls != 1)}, {self.usage.tokens:,} tokens, {price}" if calls else made
+        if not (calls := self.usage.calls):
+            return made
+        price = "price unknown" if self.usage.usd is None else f"{self.usage.usd:.2f} USD"
+        return f"{made}, {calls} call{'s' * (calls != 1)}, {self.usage.tokens:,} tokens, {price}"
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,22 @@ def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[ProposerSu
 
 def incidents(ledger: Ledger, history: History, parked: Sequence[Parked] = ()) -> tuple[Incident, ...]:
     """Incidents, by trial; those of the inbox last."""
+    found: list[tuple[int, str, str]] = []
     proposals = _proposals(history, parked)
-    found = [(number, *told) for number, proposal in proposals.items() for told in _of(proposal)]
+    for number, proposal in proposals.items():
+        if proposal.switch:
+            found.append((number, "switch", proposal.switch))
+        found += [(number, TURNED_DOWN, reason) for reason in proposal.turned_down]
+        if proposal.instead_of:
+            found.append((number, "fallback", f"{proposal.proposer} took the turn, instead of {proposal.instead_of}"))
+        if proposal.inbox:
+            found.append((number, "inbox", f"idea {proposal.inbox}: {proposal.rationale}".removesuffix(": ")))
     unfollowed = {event["trial"]: event["reasons"] for event in ledger.events() if event["event"] == TURNED_DOWN}
     found += [(number, TURNED_DOWN, reason) for number in unfollowed for reason in unfollowed[number]]
-    for held in parked:
-        told = ("waits", "for approval") if held.state == "waiting" else (held.state, held.words)
-        found.append((held.number, *told))
+    found += [
+        (one.number, "waits", "for approval") if one.state == "waiting" else (one.number, one.state, one.words)
+        for one in parked
+    ]
     newest = max((*proposals, *unfollowed), default=0)
     found += [(newest, "inbox", f"idea {name} was refused: {why}") for name, why in inbox.refused(ledger.path).items()]
     every = [Incident(number, kind, _line(words)) for number, kind, words in found]
@@ -74,19 +83,7 @@ def incidents(ledger: Ledger, history: History, parked: Sequence[Parked] = ()) -
 
 
 def _proposals(history: History, parked: Sequence[Parked]) -> dict[int, Proposal]:
-    return {trial.number: trial.proposal for trial in history} | {held.number: held.proposal for held in parked}
-
-
-def _of(proposal: Proposal) -> Iterator[tuple[str, str]]:
-    """What a proposal says of how it came about: the kind of incident, and words."""
-    if proposal.switch:
-        yield "switch", proposal.switch
-    for reason in proposal.turned_down:
-        yield TURNED_DOWN, reason
-    if proposal.instead_of:
-        yield "fallback", f"{proposal.proposer} took the turn, instead of {proposal.instead_of}"
-    if proposal.inbox:
-        yield "inbox", f"idea {proposal.inbox}: {proposal.rationale}".removesuffix(": ")
+    return {trial.number: trial.proposal for trial in history} | {one.number: one.proposal for one in parked}
 
 
 def _line(text: str) -> str:

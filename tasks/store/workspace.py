@@ -38,16 +38,12 @@ from tasks.trial import Proposal, Trial
 TRAINERS = "tasks.trainers"
 PROPOSAL = TypeAdapter(Proposal)
 TRIAL = TypeAdapter(Trial)
-OWN = ("", "run", "again")
-"""Prefixes of the names of a trial's own runs; others belong to certificates and ablations."""
 CONFIG_BYTES = 2**24
 """A larger configuration is none of ours."""
 
 
 @dataclass(frozen=True)
 class _Below:
-    """A path below that of a `TrialDir`."""
-
     name: str
 
     def __get__(self, place: TrialDir, _: type[TrialDir]) -> Path:
@@ -56,8 +52,6 @@ class _Below:
 
 @dataclass(frozen=True)
 class TrialDir:
-    """The paths of one trial."""
-
     path: Path
     proposal = _Below("proposal.json")
     workspace = _Below("workspace")
@@ -124,7 +118,6 @@ def trainer_files(name: str) -> Iterator[tuple[Path, str]]:
 
 
 def program_digest(place: TrialDir) -> str:
-    """Digest of the program in the workspace, without its configuration."""
     return outputs.digest(place.workspace, without=place.config.name.encode())
 
 
@@ -144,7 +137,7 @@ def _paths(place: TrialDir, environment: Environment) -> dict[str, str | None]:
 
 def is_own(part: str) -> bool:
     """Whether a run is the trial's own, and so repeated in every attempt."""
-    return part.partition("-")[0] in OWN
+    return part.partition("-")[0] in ("", "run", "again")  # others belong to certificates and ablations
 
 
 PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}:]*)(?::([^{}]*))?\}|[{}]")

@@ -22,7 +22,6 @@ POLL_SECONDS = 0.2
 _signalled = False
 """No Event: a handler runs between any two instructions, also of a thread that holds the Event's lock."""
 _asked = threading.Event()
-"""Set while a block of `asked` runs."""
 
 
 class StoppedForGood(KeyboardInterrupt):

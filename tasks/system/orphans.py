@@ -21,7 +21,6 @@ ENGINE = "NIGHTSHIFT_ENGINE"
 """The engine of both: who takes its slot finds by it what a dead one has left."""
 KILL_SECONDS = 10.0
 SUPERVISOR_SECONDS = 5.0
-"""How long a supervisor may take to end everything."""
 
 
 def this_engine() -> str:

@@ -57,8 +57,6 @@ def test_a_campaign_runs_and_everything_about_it_can_be_read(
     assert document["champion"]["trial"] == best["trial"]
     assert document["spent"]["trials"] == 3
     assert document["waiting_to_record"] == 0
-    slots = document["spent"]["slots"]
-    assert sum(slots.values()) == pytest.approx(1, abs=1e-3) and slots["training"] > 0 and slots["judging"] > 0
     assert status("one") == document
 
     trial = home / "one/trials/0001"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 import threading
@@ -183,28 +182,4 @@ def test_a_night_with_every_fault_ends_with_every_reason_right(tmp_path: Path, h
     assert "after step 3" in reasons[5] and "CUDA out of memory" in reasons[2]
     scores = {number: trial["score"]["value"] for number, trial in trials.items() if number not in crashed}
     assert max(scores.values()) > scores[0] + 0.02, "there is something to find"
-    assert left(tmp_path) == [] and orphans.marked(status("night")["campaign_id"]) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_killed_at_random_a_night_goes_on_and_leaves_no_process(tmp_path: Path, home: Path, server: str) -> None:
-    draws = random.Random(5)
-    faults = Faults(trials={1: "deaf", 3: "orphan", 4: "orphan"}, step_seconds=0.3)
-    folder, _ = laid(tmp_path, faults, stall=8)
-    process = night(folder, "night", server, 5)
-    for number in (0, 1, 3, 4):
-        log = home / f"night/trials/{number:04d}/out/prime_rl/rl.log"
-        while not (log.is_file() and log.stat().st_size) and process.poll() is None:
-            time.sleep(0.05)
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(draws.uniform(0, 6))
-        process.kill()
-        process.communicate()
-        process = start("resume", "night", server=server)
-    said, _ = process.communicate()
-    assert process.returncode == 0, said
-    trials = found(home, "night")
-    assert list(trials) == list(range(6))
-    assert {number for number, trial in trials.items() if trial["verdict"]["kind"] == "crash"} == {1}
     assert left(tmp_path) == [] and orphans.marked(status("night")["campaign_id"]) == []

@@ -46,21 +46,8 @@ def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_comparison_and_
     tmp_path: Path, home: Path, server: str
 ) -> None:
     here, there = short(tmp_path / "sums", 2), short(tmp_path / "longer_sums", 3)
-    ran = nightshift(
-        "run",
-        str(here),
-        "--trials",
-        "1",
-        "--name",
-        "n",
-        "--seed",
-        "5",
-        "--tracking",
-        "off",
-        "--trust",
-        *GREEDY,
-        server=server,
-    )
+    options = ["--trials", "1", "--name", "n", "--seed", "5", "--tracking", "off", "--trust", *GREEDY]
+    ran = nightshift("run", str(here), *options, server=server)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     ledger = Ledger.open("n")
     before = ledger.history()[1]

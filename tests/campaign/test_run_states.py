@@ -110,15 +110,6 @@ def test_pause_ends_the_process_after_the_training_under_way_and_resume_goes_on(
     assert (run.campaign / "trials/0001/out/model.json").stat().st_mtime_ns == trained
 
 
-def test_a_process_that_is_killed_is_resumed_by_a_worker_and_only_its_trial_is_repeated(run: Started) -> None:
-    baseline = baseline_of(run)
-    os.kill(run.lives[-1], signal.SIGKILL)
-    finishes_without_repeating(run, baseline)
-    assert "AwaitingRetry" in run.states
-    # Prefect 3.8's worker reports one death twice, so that two processes may begin: the second one waits for the first.
-    assert len(run.lives) in (2, 3)
-
-
 def test_sigterm_from_anybody_else_frees_the_slot_and_the_run_is_resumed(site: Site, run: Started) -> None:
     baseline = baseline_of(run)
     os.kill(run.lives[-1], signal.SIGTERM)  # as `systemctl stop` does

@@ -11,7 +11,6 @@ from tasks.rules import JudgedTrial, Rule
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
 from tasks.stats.champion import champion_estimate, reference
-from tasks.stats.predictions import predictions
 from tasks.trial import History, Trial, Verdict, baseline, best, trials_before
 from tests.support.histories import tried, undemanding
 
@@ -66,11 +65,3 @@ def test_a_trial_that_was_unlucky_and_is_run_again_may_become_champion() -> None
     assert best(history) is history[-1]
     assert [trial.number for trial in trials_before(history, history[-1])] == [0, 1]
     assert trials_before(history, history[1]) == history[:1]
-
-
-def test_predictions_are_compared_with_the_champion_that_was_known_before_the_rerun() -> None:
-    history = night()
-    told = replace(history[2], proposal=replace(history[2].proposal, expected=5.0, seen=2))
-    for number, score in ((0, 90.0), (2, 95.0)):
-        (found,) = predictions(again((*history[:2], told), number, 95.0, 95.0))
-        assert (found.trial, found.measured) == (2, score - 130.0)

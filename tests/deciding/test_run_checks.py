@@ -18,7 +18,7 @@ from environments import Environment
 from environments.limits import Limits
 from environments.score import Score
 from tasks import run_checks
-from tasks.run_checks import Earlier, same_play
+from tasks.run_checks import same_play
 from tasks.sandbox import outputs
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
 from tests.support.toy import quadratic
@@ -50,23 +50,6 @@ def but(value: Any, **changes: Any) -> Any:
 
 def trial(number: int, run: Run, params: Params) -> Trial:
     return Trial(number, 1, number, Proposal(params), (run,), Score(0.5), Verdict("discard", "not better"))
-
-
-def earlier(number: int, run: Run, params: Params) -> Earlier:
-    """A run of an earlier trial."""
-    return Earlier(f"trial {number}", Proposal(params), run)
-
-
-def report(folder: Path, run: Run, returns: list[Any], metric: str = "loss", **more: Any) -> None:
-    """Write a run's progress: a report every 100 steps."""
-    out = folder / run.dir / "out"
-    out.mkdir(parents=True, exist_ok=True)
-    reports = [
-        {"elapsed": float(index), "step": 100 * index, "metrics": {metric: value, **more}}
-        for index, value in enumerate(returns)
-    ]
-    lines = ['{"ready": true}', *map(json.dumps, reports)]
-    (out / "progress.jsonl").write_text("\n".join(lines) + "\n")
 
 
 @pytest.mark.parametrize(
@@ -116,29 +99,20 @@ def test_a_run_that_cannot_be_is_a_crash_with_the_reason(
 def test_a_checkpoint_that_was_seen_before_is_not_believed_of_another_run(
     changes: dict[str, Any], params: Params, words: str | None, environment: Environment, tmp_path: Path
 ) -> None:
-    others = (
-        earlier(3, but(FINE, checkpoint="x"), {"x": 9}),
-        earlier(4, but(FINE, dir="trials/0004", **changes), params),
-    )
-    found = run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
-
-    assert found is None if words is None else re.search(words, found or "")
-
-
-EARLIER = but(FINE, dir="trials/0004", seed=2, checkpoint="d")
-RISING = [0.5, 0.25, 0.125, 0.1]
+    history = (
+        trial(3, but(FINE, checkpoint="x"), {"x": 9}), trial(4, but(FINE, dir="trials/0004", **changes), params),
+    )  # fmt: skip
+    found = run_checks.plausible_beside(environment, history, Proposal({"x": 1}), FINE, tmp_path)
+    assert found is FINE if words is None else re.search(words, found.error or "")
 
 
 def test_where_training_draws_nothing_at_random_runs_may_come_out_the_same(
     environment: Environment, tmp_path: Path
 ) -> None:
-    report(tmp_path, FINE, RISING)
-    report(tmp_path, EARLIER, RISING)
-    others = (earlier(4, but(EARLIER, checkpoint=FINE.checkpoint), {"x": 1}),)
+    history = (trial(4, but(FINE, dir="trials/0004", seed=2), {"x": 1}),)
     drawing_nothing = environment.model_copy(update={"deterministic": True})
-
-    assert run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
-    assert run_checks.against_others(drawing_nothing, FINE, Proposal({"x": 1}), others, tmp_path) is None
+    assert run_checks.plausible_beside(environment, history, Proposal({"x": 1}), FINE, tmp_path).error
+    assert run_checks.plausible_beside(drawing_nothing, history, Proposal({"x": 1}), FINE, tmp_path) is FINE
 
 
 def trained(folder: Path, name: str, content: str, **changes: Any) -> Run:

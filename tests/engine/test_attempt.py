@@ -12,7 +12,7 @@ from flows.spec.campaign_spec import CampaignSpec
 from tasks.stats.champion import champion_estimate
 from tasks.store.campaign_lock import STOP
 from tasks.store.ledger import Ledger
-from tasks.store.seeds import derive
+from tasks.task_key import derive
 from tasks.trial import Trial, measured
 from tests.support.nights import on_night
 from tests.support.noisy import DRAW, noisy

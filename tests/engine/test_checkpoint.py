@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flows.server.server_process import drain
-from tasks import checkpoint, task_messages
+from tasks import checkpoint
 from tasks.checkpoint import CRASH, RETRIES, ended, has_result, is_last_attempt, machine_failed, result_of, results_in
 from tasks.control import control
 from tasks.decide import decide
@@ -101,7 +101,7 @@ def test_a_crash_is_shown_as_failed_keeps_its_result_and_is_never_run_again(serv
         ran.append(status)
         error = "exited with status 1\nValueError: no such thing" if status == "crash" else None
         run = Run("trials/0007", 1, 2.5, status, error)  # type: ignore[arg-type]
-        return ended(run, task_messages.of_run(run))
+        return ended(run, f"trained {run.seconds} s", error)
 
     task = task_of(said)
     for status in ("crash", "crash", "finished", "finished"):
@@ -128,7 +128,7 @@ def test_only_a_fault_of_the_machine_is_tried_again_and_leaves_no_result(
         ran.append(is_last_attempt())
         if len(ran) <= last:
             raise fault
-        return ended("done", task_messages.plain("done"))
+        return ended("done", "done")
 
     task = task_of(faulty)
     assert {(one.retries, one.retry_condition_fn, one.persist_result) for one in TASKS} == {

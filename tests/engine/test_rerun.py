@@ -21,7 +21,7 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
 from tasks.evaluate import judge_run
 from tasks.record import reconcile, record
-from tasks.store import attempts, lineage, workspace
+from tasks.store import lineage, workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.train import run_program
@@ -92,7 +92,7 @@ def verdicts(history: History) -> list[tuple[int, int, int, str]]:
 def test_one_request_makes_one_attempt_however_often_it_is_retried(young: Ledger) -> None:
     for flow_run in ("a", "a", "b"):  # b goes on with what a had begun
         rerun.begin(young, 0, flow_run)
-        assert attempts.pending(young.trials) == {0: 2}
+        assert young.pending_attempts() == {0: 2}
     (first,) = young.history()
     write_atomic(young.place(0).trial, workspace.TRIAL.dump_json(replace(first, attempt=2)).decode())
     rerun.begin(young, 0, "a")  # it was killed after the new attempt was decided
@@ -156,10 +156,10 @@ def test_wherever_its_record_is_cut_off_the_next_life_ends_with_the_same(
     tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch, write: int
 ) -> None:
     ledger = night(tmp_path / "noisy")
-    attempts.begin(ledger.trials, 1)
+    ledger.begin_attempt(1)
     with _killed_at(write, monkeypatch):
         on_night(server, ledger, lambda one: search(one, only=1))
-    assert (attempts.pending(ledger.trials) == {1: 2}) == (write < 2)
+    assert (ledger.pending_attempts() == {1: 2}) == (write < 2)
     ran = (ledger.trials / "0001.2/out/model.json").stat().st_mtime_ns
     reconcile(ledger)
     on_night(server, ledger, search)

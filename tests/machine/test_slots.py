@@ -23,7 +23,6 @@ import environments
 from environments import Environment
 from environments.limits import Limits
 from environments.plugins import Refused
-from environments.remote import HttpEndpoint
 from tasks.evaluate import judge_run
 from tasks.machine.gpus import Gpu
 from tasks.machine.slots import Slots, locks_folder, slots_of
@@ -33,7 +32,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import Program
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
-from tasks.system.slot import NOWHERE, VISIBLE, Slot, slot_use
+from tasks.system.slot import NOWHERE, VISIBLE, Slot
 from tasks.train import run_program
 from tasks.trial import Proposal
 from tests.support.levels import STRONGEST_AND_NONE, WORKING
@@ -153,48 +152,6 @@ def test_a_slot_is_held_by_one_process_and_who_waits_is_told_by_which(tmp_path: 
     assert len(said) == 1 and said[0].startswith(f"cpu-0 is held by process {other.pid} (python")
 
 
-def test_who_waits_comes_before_who_gives_the_slot_back_and_wants_it_again(one: Slots) -> None:
-    order: list[str] = []
-    waits = threading.Event()
-
-    def other() -> None:
-        with one.hold(lambda _: waits.set()):
-            order.append("other")
-
-    thread = threading.Thread(target=other)
-    with one.hold():
-        thread.start()
-        assert waits.wait(30)
-    with one.hold():
-        order.append("again")
-    thread.join()
-    assert order == ["other", "again"]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
-def test_every_user_of_the_machine_shares_the_slots(one: Slots) -> None:
-    def as_nobody() -> int:
-        """0 if another user can hold the slot now."""
-        child = os.fork()
-        if not child:
-            try:
-                os.setuid(NOBODY)
-                with one.hold(give_up):
-                    os._exit(0)
-            finally:
-                os._exit(1)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-    for folder in locks_folder().parents:
-        if len(folder.parts) > 2:
-            folder.chmod(0o755)
-    with one.hold(give_up):
-        assert as_nobody() == 1
-    assert as_nobody() == 0
-    with one.hold(give_up):
-        pass
-
-
 # What is left of an earlier life
 
 
@@ -297,15 +254,6 @@ def test_the_environment_and_what_is_visible_say_which_slots_there_are(
     assert [part.name for part in slots_of(environment, tmp_path).parts] == names
 
 
-@pytest.mark.usefixtures("quiet_driver")
-def test_what_another_machine_trains_holds_a_gpu_here_only_where_that_answers_the_judge(tmp_path: Path) -> None:
-    away = {"trainer": "http", "http": HttpEndpoint(url="http://127.0.0.1:9")}
-    judged_by_a_model = environments.load(environments.find("arithmetic")).model_copy(update={**away, "device": "auto"})
-    assert slots_of(judged_by_a_model, tmp_path).have_gpus
-    for other in (on("auto", **away), judged_by_a_model.model_copy(update={"device": "cpu"})):
-        assert len(slots_of(other, tmp_path).parts) == 64 and not slots_of(other, tmp_path).have_gpus
-
-
 def test_a_driver_that_fails_and_too_few_gpus_or_cores_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,12 +267,6 @@ def test_a_driver_that_fails_and_too_few_gpus_or_cores_are_refused(
         slots_of(on("auto", gpus=2), tmp_path)
     with pytest.raises(Refused, match=rf"cores = {CORES + 1}.*has {CORES} usable.*--set cores={CORES}"):
         slots_of(on("cpu", cores=CORES + 1), tmp_path)
-
-
-def test_the_time_of_slots_is_what_programs_ran_and_the_rest() -> None:
-    ran = [{"event": "slot free", "train": 14, "start": 2, "judge": 3}, {"event": "slot free", "train": 14}]
-    assert slot_use(ran, 66) == {"training": 0.4242, "start-up": 0.0303, "judging": 0.0455, "other": 0.5}
-    assert slot_use([{"event": "slot"}], 20) == {}
 
 
 # Cores
@@ -416,22 +358,6 @@ def test_a_slot_of_two_cores_is_taken_whole_or_not_at_all(tmp_path: Path) -> Non
             assert again.name != second.name, "who waited for both has given the free one back"
     with pair.hold(give_up), pytest.raises(Waited), one.hold(give_up):
         pass
-
-
-def test_who_wants_two_cores_and_who_wants_one_do_not_block_each_other_for_ever(tmp_path: Path) -> None:
-    done: list[int] = []
-
-    def take(cores: int) -> None:
-        for _ in range(3):
-            with slots(tmp_path, cores, count=3).hold():
-                done.append(cores)
-
-    threads = [threading.Thread(target=take, args=(cores,), daemon=True) for cores in (1, 2, 1, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert sorted(done) == [1] * 6 + [2] * 6
 
 
 # Two campaigns

@@ -14,7 +14,7 @@ from environments.plugins import Refused
 from environments.space import Choice, Float, Space
 from tasks import propose
 from tasks.proposing.brief import Brief, RemainingBudget
-from tasks.store.seeds import derive
+from tasks.task_key import derive
 from tasks.trial import History, Params, Verdict
 from tests.support.histories import decided
 from tests.support.lazy import LazyModule

@@ -18,7 +18,7 @@ from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief
 from tasks.stats.champion import GUARD_FELL
-from tasks.store.seeds import derive
+from tasks.task_key import derive
 from tasks.trial import History, Params, Verdict
 from tests.support.histories import decided
 from tests.support.lazy import LazyModule

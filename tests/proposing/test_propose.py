@@ -135,33 +135,6 @@ def test_parameters_are_tried_on_the_champions_program_and_an_edit_builds_on_it(
     assert "+# clipped" in second.edit and "min(args.x, 1.05)" in second.edit, "the diff is against the baseline"
 
 
-READY = """\
-import atexit, json, pathlib, sys, threading, time, traceback
-out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
-def tell(step):
-    with (out / "progress.jsonl").open("a") as file:
-        file.write(json.dumps({"step": step}) + chr(10))
-tell(0)
-"""
-HANDLED = "try:\n    1 / 0\nexcept ZeroDivisionError:\n    traceback.print_exc()\n"
-DIES_SLOWLY = READY + "atexit.register(time.sleep, 3)\nraise ValueError('boom')\n"
-LIVES_ON = READY + HANDLED + "for step in range(600):\n    time.sleep(0.1)\n    tell(step)\n"
-
-
-@pytest.mark.parametrize(
-    ("fit", "why"), [(DIES_SLOWLY, "in a run of 1.25 s: raised an exception: exited with status 1\n"), (LIVES_ON, "")]
-)
-def test_a_program_that_raised_is_refused_however_it_ends(tmp_path: Path, fit: str, why: str) -> None:
-    """SIGTERM at the end of a smoke run would hide an exception from which an interpreter takes long to end."""
-    toml = QUADRATIC.replace("grace_seconds = 0.5", "grace_seconds = 4")
-    proposal = asked(tmp_path, says(2.0, fit), unavailable, toml=toml)
-    assert proposal is not None
-    if why:
-        assert why in proposal.turned_down[0] and "Error: " in proposal.turned_down[0]
-    else:
-        assert proposal.turned_down == ()
-
-
 @pytest.mark.parametrize(
     ("fit", "why"),
     [

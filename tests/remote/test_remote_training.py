@@ -90,7 +90,7 @@ def test_a_training_ends_with_its_budget_or_earlier_where_it_is_cut_or_loses(
 ) -> None:
     environment = problem(tmp_path, endpoint.url, SLEEPS).model_copy(update={"budget_seconds": 0.6})
 
-    whole, short = trained(environment, tmp_path), trained(environment, tmp_path, cut=Cut(2.0, 0.2, smoke=True))
+    whole, short = trained(environment, tmp_path), trained(environment, tmp_path, cut=Cut(2.0, 0.2))
     longer = environment.model_copy(update={"budget_seconds": 5})
     worse = trained(longer, tmp_path, reason_to_stop=lambda curve: "too bad" if curve[-1] == 9.0 else None)
 

@@ -13,11 +13,13 @@ import pytest
 
 from environments.plugins import Refused
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.store import attempts, workspace
+from tasks.store import workspace
+from tasks.store.approval import Parked
 from tasks.store.ledger import FORMAT, Ledger, campaigns, check_name, free_name
+from tasks.store.provenance import TURNED_DOWN, Incident, incidents, sources
 from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
-from tasks.trial import History, Trial
+from tasks.trial import History, Trial, Usage
 from tests.support.histories import tried
 from tests.support.ledgers import created
 from tests.support.toy import quadratic
@@ -124,11 +126,38 @@ def test_history_has_each_trial_once_in_its_last_decided_attempt_in_the_order_of
         write(ledger.place_of(history[-1]), history[-1])
     ledger.place(3).workspace.mkdir(parents=True)  # under way
     assert [trial.number for trial in ledger.history()] == [0, 2, 1]
-    assert attempts.begin(ledger.trials, 0) == 2
-    assert attempts.pending(ledger.trials) == {0: 2}
+    assert ledger.begin_attempt(0) == 2
+    assert ledger.pending_attempts() == {0: 2}
     assert [(trial.number, trial.attempt) for trial in ledger.history()] == [(0, 1), (2, 1), (1, 1)]
     again = replace(history[0], attempt=2, order=3)
     write(ledger.place(0), again)
-    assert attempts.pending(ledger.trials) == {}
+    assert ledger.pending_attempts() == {}
     assert [(trial.number, trial.attempt) for trial in ledger.history()] == [(2, 1), (1, 1), (0, 2)]
     assert workspace.TRIAL.validate_json(ledger.place(0, attempt=1).trial.read_bytes()) == history[0], "it stays"
+
+
+# What happened to proposals
+
+
+def test_what_was_turned_down_is_shown_once_with_its_trial_or_without_one(tmp_path: Path) -> None:
+    ledger, trial = created(tmp_path), tried((), 2.25, kind="keep", higher_is_better=False)
+    assert incidents(ledger, (trial,)) == ()
+    ledger.event(TURNED_DOWN, trial=1, reasons=("scripted: far out",))
+    ledger.event(TURNED_DOWN, trial=1, reasons=("scripted: no", "scripted: nor\nthis\nneither"))
+    told = (Incident(1, "turned down", "scripted: no"), Incident(1, "turned down", "scripted: nor ... neither"))
+    assert incidents(ledger, (trial,)) == told
+    followed = replace(trial, number=1, proposal=replace(trial.proposal, turned_down=("scripted: no",)))
+    assert incidents(ledger, (trial, followed)) == told
+
+
+def test_costs_count_for_who_was_asked_and_trials_for_who_made_them() -> None:
+    trial = tried((), 2.25, kind="keep", higher_is_better=False)
+    own = replace(trial.proposal, proposer="llm", model="m", usage=Usage(1, 10, 5, 0.5))
+    fell = replace(own, proposer="tpe", model="", instead_of="llm: no answer")
+    history = (trial, replace(trial, number=1, proposal=own), replace(trial, number=2, proposal=fell))
+    waits = Parked(3, replace(own, usage=Usage(1, 0, 0, 0.25)), until=0.0)
+    assert [one.words for one in sources(history, (waits,))] == [
+        "llm (m): 1 trial, 1 kept, 2 calls, 15 tokens, 0.75 USD",
+        "tpe: 1 trial, 1 kept",
+        "llm: 0 trials, 0 kept, 1 call, 15 tokens, 0.50 USD",
+    ]

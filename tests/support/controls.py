@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from environments import Environment
 from environments.score import Score, Wait
 from tasks.bench import Bench, RunPlan
-from tasks.control import Reference, control_of
+from tasks.control import control_of
 from tasks.store.workspace import TrialDir
 from tasks.system.slot import NOWHERE
 from tasks.task_key import TaskKey
@@ -41,4 +42,4 @@ def controlled(
     """
     bench = LoneBench(environment, program, folder, seed)
     plan = RunPlan(TaskKey("test", "digest", int(run.dir[-4:])), proposal, run.dir)
-    return control_of(bench, plan, run, need, Reference(baseline, seconds), NOWHERE)
+    return control_of(bench, plan, run, need, (replace(run, seconds=seconds), baseline), NOWHERE)

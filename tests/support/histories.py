@@ -18,7 +18,7 @@ from tasks.rules import JudgedTrial, RuleAnswer
 from tasks.rules.greedy import Greedy
 from tasks.stats.certificate import Certificate, Fresh, conclude
 from tasks.stats.design import of_groups
-from tasks.store.seeds import derive
+from tasks.task_key import derive
 from tasks.trial import EarlyStop, History, Level, Params, Proposal, Rerun, Run, Trial, Verdict, VerdictKind, best
 
 

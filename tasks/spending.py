@@ -10,10 +10,10 @@ taken for lost.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
@@ -25,8 +25,6 @@ BOUGHT = "bought"
 
 @dataclass(frozen=True)
 class MachineCost:
-    """USD and GPU hours of machines; for an hour of one, its price and its GPUs."""
-
     usd: float = 0.0
     gpu_hours: float = 0.0
 
@@ -44,12 +42,8 @@ FREE = MachineCost()
 
 @dataclass(frozen=True)
 class Spent:
-    """What a campaign spent until one moment."""
-
     models: Usage = NOTHING_BOUGHT
     machines: MachineCost = FREE
-    gpus: int = 0
-    """Of the largest slot that was held."""
     rented_hour: MachineCost = FREE
     """An hour of the dearest machine that a trainer rented."""
 
@@ -64,51 +58,65 @@ class Spent:
         return bool(self.models.calls or self.machines.usd)
 
 
-NOTHING_SPENT = Spent()
-
-
 def spent(ledger: Ledger, history: History, now: float | None = None) -> Spent:
     """What a campaign spent. Open holds count until `now` (Unix time); None: until the end of its last process."""
     lost = sum((Usage(**event["usage"]) for event in ledger.events() if event["event"] == BOUGHT), NOTHING_BOUGHT)
     models = sum((proposal.usage for proposal in ledger.proposals(history)), lost)
-    holds, (rented, dearest) = _holds(ledger, now), _rented(ledger)
-    machines = sum((hold.cost for hold in holds), rented)
-    return Spent(models, machines, max((int(hold.hour.gpu_hours) for hold in holds), default=0), dearest)
-
-
-def slots_usd(ledger: Ledger, number: int) -> float:
-    """What the slots of a trial have cost in its current attempt, rented machines aside."""
-    holds = _holds(ledger, time.time())
-    return math.fsum(hold.cost.usd for hold in holds if hold.number == number and hold.is_current)
+    rented, dearest = _rented(ledger)
+    return Spent(models, _slots(ledger, now) + rented, dearest)
 
 
 def note_bought(ledger: Ledger, usage: Usage) -> None:
-    """Note model calls that led to no proposal."""
     if usage.calls:
         ledger.event(BOUGHT, usage=asdict(usage))
 
 
-@dataclass
-class _Hold:
-    """A slot that a run of a trial held."""
+def money(ledger: Ledger, history: History) -> dict[str, Any]:
+    so_far = spent(ledger, history)
+    bought = so_far.models
+    return {
+        # None when nothing was bought, or a price is unknown.
+        "usd": so_far.usd if so_far.anything else None,
+        "calls": bought.calls,
+        "tokens": bought.tokens,
+        "models_usd": bought.usd if bought.calls else None,
+        "machines_usd": round(so_far.machines.usd, 6),
+        "gpu_hours": round(so_far.machines.gpu_hours, 6),
+        "unknown": None if so_far.usd is not None else "a language model",
+    }
 
-    number: int
+
+def parts(document: Mapping[str, Any]) -> list[str]:
+    """Money, GPU hours and model calls in a status document, with their limits; only those that there were any of."""
+    costs, limits, found = document["spent"], document["spec"].get("advanced", {}), []
+    most = {name: f" of {limits[name]:g}" if name in limits else "" for name in ("max_usd", "max_gpu_hours")}
+    if costs["unknown"]:
+        found.append(f"an unknown sum{most['max_usd']} USD, since {costs['unknown']} has no known price")
+    elif costs["usd"] is not None or most["max_usd"]:
+        found.append(f"{costs['usd'] or 0.0:.2f}{most['max_usd']} USD")
+    if costs["gpu_hours"] or most["max_gpu_hours"]:
+        found.append(f"{costs['gpu_hours']:.3g}{most['max_gpu_hours']} GPU hours")
+    if costs["calls"]:
+        found.append(f"{costs['calls']} model calls with {costs['tokens']:,} tokens")
+    return found
+
+
+@dataclass(frozen=True)
+class _Hold:
+    trial: int
     hour: MachineCost
     since: float
-    cost: MachineCost = FREE
-    is_current: bool = True
-    """Whether it is of the trial's current attempt."""
 
 
-def _holds(ledger: Ledger, now: float | None) -> list[_Hold]:
-    """Every slot that was held, by a campaign's events; those still held, until `now`."""
-    holds: list[_Hold] = []
-    held: dict[tuple[str, str], _Hold] = {}  # by machine, empty for the campaign's own, and slot
+def _slots(ledger: Ledger, now: float | None) -> MachineCost:
+    """What slots have cost, by a campaign's events; those still held, until `now`."""
+    total, held = FREE, dict[tuple[str, str], _Hold]()  # by machine, empty for the campaign's own, and slot
     pid, last = None, 0.0  # of the present life, and when it was heard of last
 
     def end(slots: Iterable[tuple[str, str]], until: float) -> None:
+        nonlocal total
         for hold in [held.pop(slot) for slot in slots if slot in held]:
-            hold.cost = hold.hour.of(until - hold.since)
+            total += hold.hour.of(until - hold.since)
 
     for event in ledger.events():
         moment, slot = event["time"], (event.get("on", ""), event.get("slot", ""))
@@ -121,17 +129,13 @@ def _holds(ledger: Ledger, now: float | None) -> list[_Hold]:
                 kind, *indices = event["slot"].split("-")  # such as gpu-0-1
                 hour = MachineCost(event.get("usd_per_hour", 0.0), len(indices) if kind == "gpu" else 0)
                 held[slot] = _Hold(event["number"], hour, moment)
-                holds.append(held[slot])
             case "slot free":
                 end([slot], moment)
             case "launch" if event["what"] in ("died", "called back"):
-                end([slot for slot, hold in held.items() if slot[0] and hold.number == event["trial"]], moment)
-            case "rerun":
-                for hold in holds:
-                    hold.is_current &= hold.number != event["trial"]
+                end([slot for slot, hold in held.items() if slot[0] and hold.trial == event["trial"]], moment)
         last = moment if event.get("pid", pid) == pid else last
     end([*held], now or (time.time() if campaign_lock.is_running(ledger) else last))
-    return holds
+    return total
 
 
 def _rented(ledger: Ledger) -> tuple[MachineCost, MachineCost]:
@@ -139,8 +143,8 @@ def _rented(ledger: Ledger) -> tuple[MachineCost, MachineCost]:
     from tasks.remote import jobs  # whoever reads what was spent rents nothing
 
     total = dearest = FREE
-    of_controls = (f"trials/*/{control}" for control in CONTROLS)
-    for folder in (path for runs in ("trials/*", *of_controls, "certificates/*") for path in ledger.path.glob(runs)):
+    runs = ("trials/*", *(f"trials/*/{control}" for control in CONTROLS), "certificates/*")
+    for folder in (path for pattern in runs for path in ledger.path.glob(pattern)):
         paid = jobs.paid(folder / jobs.COSTS)
         if hours := paid.seconds / HOUR:
             total += MachineCost(paid.usd, paid.gpus * hours)

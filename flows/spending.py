@@ -1,0 +1,110 @@
+"""The budget of a campaign: `max_usd`, `max_gpu_hours`, and what they leave for language models.
+
+No trial starts that could break a limit, the runs that are reserved for the certificate included. Everything is counted
+as dear as it may become, so a campaign ends below its budget, not at it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from environments import Environment
+from environments.plugins import Refused
+from flows.spec.campaign_spec import CampaignSpec
+from tasks.machine.slots import Slots
+from tasks.proposing.brief import RemainingBudget
+from tasks.spending import HOUR, MachineCost, Spent, spent
+from tasks.store.ledger import Ledger
+from tasks.trial import History
+
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class CampaignBudget:
+    """What a campaign spent and may spend, while a process runs it, or before it begins."""
+
+    spec: CampaignSpec
+    ledger: Ledger | None
+    environment: Environment
+    gpus: int
+
+    def spent(self, history: History) -> Spent:
+        return spent(self.ledger, history, time.time()) if self.ledger else Spent()
+
+    def shortage(self, history: History, under_way: int = 0) -> str:
+        """Why the budget allows no trial after so many under way, each counted whole; empty if it does."""
+        so_far = self.spent(history)
+        excess = self._excess(so_far, self._projection(history, so_far, under_way))
+        return excess and f"no budget for another trial: {excess}"
+
+    def left_for_models(self, history: History, under_way: int = 0) -> RemainingBudget:
+        """The money and tokens that models may take for the next proposal; None where nothing limits them."""
+        so_far, limits = self.spent(history), self.spec.advanced
+        tokens = None if limits.max_tokens is None else max(limits.max_tokens - so_far.models.tokens, 0)
+        if limits.max_usd is None:
+            return RemainingBudget(tokens=tokens)
+        if so_far.usd is None:  # a limit that cannot be checked must not be exceeded
+            return RemainingBudget(usd=0.0, tokens=tokens)
+        machines = self._projection(history, so_far, under_way).usd
+        return RemainingBudget(usd=max(limits.max_usd - so_far.usd - machines, 0.0), tokens=tokens)
+
+    def check(self, history: History, what: str, seconds: float) -> None:
+        """Refuse so many seconds of a slot, which a person asked for, if they could break a limit."""
+        so_far = self.spent(history)
+        if excess := self._excess(so_far, self._hour(so_far).of(seconds)):
+            raise Refused(f"no budget for {what}: {excess}: raise the limit with `nightshift resume`, or ask for less")
+
+    def check_beginning(self) -> None:
+        """Refuse a new campaign whose limits do not pay for the baseline and the certificate."""
+        if excess := self._excess(Spent(), self._projection((), Spent())):
+            certified = " and the certificate" if self.spec.loaded_rule.certifies else ""
+            raise Refused(f"no budget for the baseline{certified}: {excess}: raise the limit")
+
+    def _projection(self, history: History, so_far: Spent, under_way: int = 0) -> MachineCost:
+        """The most that machines may cost for another trial after those under way, and for the certificate."""
+        seconds = self.spec.time_for_the_certificate(self.environment, history, parallel=1)
+        seconds += (1 + under_way) * self.spec.machine_time_for_a_trial(self.environment, history)
+        return self._hour(so_far).of(seconds)
+
+    def _hour(self, so_far: Spent) -> MachineCost:
+        """What an hour costs: its slot, and a rented machine as the environment states it, else as the dearest yet."""
+        slot, dearest = MachineCost(self.spec.advanced.usd_per_hour, self.gpus), so_far.rented_hour
+        if (remote := self.environment.remote) is None:
+            return slot + dearest
+        rented = remote.rented_gpus or (self.environment.gpus if self.environment.device == "cuda" else 0)
+        return slot + MachineCost(HOUR * remote.usd_per_second or dearest.usd, max(rented, dearest.gpu_hours))
+
+    def _excess(self, so_far: Spent, need: MachineCost) -> str:
+        """Why machines that cost so much more could break a limit; empty if they could not, or cost nothing: of models
+        alone the fallback takes the place.
+        """
+        limits, used = self.spec.advanced, so_far.machines
+        if limits.max_usd is not None and need.usd and so_far.usd is None:
+            return f"max_usd = {limits.max_usd:g} cannot be kept, since a language model has no known price"
+        of_each = (
+            ("max_usd", "USD", limits.max_usd, so_far.usd or 0.0, need.usd),
+            ("max_gpu_hours", "GPU hours", limits.max_gpu_hours, used.gpu_hours, need.gpu_hours),
+        )
+        for name, unit, limit, before, more in of_each:
+            if limit is not None and more and before + more > limit + ROUNDING:
+                return f"{name} = {limit:g}, {before:.3g} {unit} used, and {more:.3g} more may be needed"
+        return ""
+
+
+def gpus_of(spec: CampaignSpec, environment: Environment, slots: Slots) -> int:
+    """GPUs of the slots that a campaign's runs will hold, as far as can be seen from here."""
+    if spec.launch == "here":
+        return max((len(part.gpus) for part in slots.parts), default=0)
+    return 0 if environment.device == "cpu" else environment.gpus
+
+
+def check_budget(spec: CampaignSpec) -> RemainingBudget:
+    """What models may take at most. Refused if a new campaign's budget does not pay for baseline and certificate."""
+    limits = spec.advanced
+    if (limits.max_usd, limits.max_gpu_hours) != (None, None) and not Ledger.exists(spec.name):
+        environment = spec.new_environment()
+        gpus = 0 if limits.max_gpu_hours is None else gpus_of(spec, environment, spec.slots(environment))
+        CampaignBudget(spec, None, environment, gpus).check_beginning()
+    return RemainingBudget(usd=limits.max_usd, tokens=limits.max_tokens)

@@ -1,1 +1,0 @@
-"""Spending limits of a campaign, and what its status says of them."""
