@@ -202,14 +202,8 @@ def urls(ledger: Ledger) -> dict[str, str]:
     """The addresses of the campaign's trials in MLflow, and of its last life in Prefect."""
     pages = [event["page"] for event in ledger.events() if event["event"] == "life" and event.get("page")]
     found = {f"mlflow_{key}": value for key, value in sync.last(ledger).urls.items()}
-    if str(ledger.path.parent / "mlflow.db") in found.get("mlflow_command", ""):
-        # The home's own database has addresses while `nightshift up` serves it.
-        page = page_of(ledger.path.parent, "mlflow")
-        found["mlflow_command"] = "nightshift up"
-        if page is not None:
-            paths = {key: value for key, value in found.items() if key.endswith("path")}
-            found = {key: value for key, value in found.items() if key not in ("mlflow_command", *paths)}
-            found |= {key.removesuffix("path") + "url": page + path for key, path in paths.items()}
+    if found.get("mlflow_command") == "nightshift up" and (page := page_of(ledger.path.parent, "mlflow")):
+        found = {"mlflow_url": page + found["mlflow_path"]}  # it is up
     return ({"prefect": pages[-1]} if pages else {}) | found
 
 

@@ -18,6 +18,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from environments.plugins import Refused
 from flows.cli import deciding, machine, problems, running, seeing, services, skills
+from flows.server.server_process import leave
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 VERBS: dict[str, tuple[Callable[..., int] | App, ...]] = {
@@ -81,4 +82,4 @@ def main() -> None:
     except (Refused, CycloptsError) as refused:
         print(f"nightshift: {refused}", file=sys.stderr)
         code = REFUSED
-    sys.exit(code if isinstance(code, int) else FINISHED)
+    leave(code if isinstance(code, int) else FINISHED)

@@ -14,6 +14,7 @@ import platform
 import shlex
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -32,7 +33,7 @@ from tasks.remote import jobs
 from tasks.store import campaign_lock
 from tasks.store.ledger import readable
 from tasks.system import interrupt
-from tasks.system.daemon import Daemon, Note, running_at
+from tasks.system.daemon import Daemon
 from tasks.system.home import home
 from tasks.tracking.sync import experiments_page
 
@@ -55,7 +56,7 @@ def up(*, server: Server = None) -> int:
     if server:
         url = server_process.stated_server(server, home())
         if url is None:
-            raise Refused(f"--server = {server} is this home's own, which does not run: `nightshift up` starts it")
+            raise Refused(f"--server = {server} is this home's own: `nightshift up` makes it ready")
         for what, which in set_up(url, home()).items():
             print(f"{what}: {which}")
         return 0
@@ -81,16 +82,19 @@ def down(*, now: bool = False) -> int:
     """
     directory = home() / ".prefect"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ended = []
     with FileLock(directory / "up.lock"):
-        server = server_process.daemon(directory).living()
-        # A worker may still train for a server that has died.
-        if in_use := server if server and server.stays else Daemon(directory, "worker").living():
-            _clear(directory, in_use.url, now)
-        ended = [name for name in ("worker", "mlflow") if Daemon(directory, name).end()]
-        with FileLock(directory / "start.lock"):
-            # A command that has come meanwhile keeps the server, and ends it when it leaves.
-            server_process.daemon(directory).keep(False)
-            ended += ["server"] * server_process.stop_unused(directory)
+        worker = Daemon(directory, "worker")
+        if note := worker.living():
+            _interrupt(note.url, now)
+            ended += ["worker"] * worker.end()
+            deadline = time.monotonic() + CLEAR_SECONDS * now
+            while server_process.in_use(directory) and time.monotonic() < deadline:
+                time.sleep(0.2)
+        ended += ["mlflow"] * Daemon(directory, "mlflow").end()
+        ended += ["server"] * server_process.stop_unused(directory)
+        if server_process.in_use(directory):
+            print("the Prefect server is still used, and ends with the command that uses it")
     for line in jobs.sweep(lambda job: True):
         print(line)
     print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
@@ -98,30 +102,35 @@ def down(*, now: bool = False) -> int:
 
 
 def _start_all(directory: Path) -> None:
-    def tell(title: str, where: str) -> None:
-        print(f"  {title:<8} {where}", flush=True)
+    with _prefect(directory) as url:
+        _start_worker(directory, url)
+    print(f"  worker   of the pool {POOL}", flush=True)
+    theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
+    if theirs and not Daemon(directory, "mlflow").is_own(theirs):
+        print(f"  MLflow   {theirs}, of MLFLOW_TRACKING_URI", flush=True)
+    else:
+        print(f"  MLflow   {experiments_page(mlflow_process.start(home()))}", flush=True)
 
+
+@contextlib.contextmanager
+def _prefect(directory: Path) -> Iterator[str]:
+    """Somebody else's server, as it is, or our own, made ready; its address."""
     stated = os.environ.get("PREFECT_API_URL", "").rstrip("/")
     if stated and not server_process.daemon(directory).is_own(stated):
         url = str(server_process.stated_server(None, home()))
-        tell("Prefect", f"{_page(url)}, of PREFECT_API_URL; `nightshift up --server {url}` makes it ready")
-    else:
-        url = _server(directory).url
-        tell("Prefect", _page(url))
+        print(f"  Prefect  {_page(url)}, of PREFECT_API_URL; `nightshift up --server {url}` makes it ready", flush=True)
+        yield url
+        return
+    with server_process.shared(directory, is_fixed=True) as url:
+        print(f"  Prefect  {_page(url)}", flush=True)
         set_up(url, home())
         for name in resume_cut_off(url, server_process.credentials(url, home())):
             print(f"  {name}: its process was gone; resumed now")
-    _start_worker(directory, url)
-    tell("worker", f"of the pool {POOL}")
-    theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
-    if theirs and not Daemon(directory, "mlflow").is_own(theirs):
-        tell("MLflow", f"{theirs}, of MLFLOW_TRACKING_URI")
-    else:
-        tell("MLflow", experiments_page(mlflow_process.start(home()).url))
+        yield url
 
 
-def _clear(directory: Path, url: str, now: bool) -> None:
-    """Return when nobody uses the server; with `now`, interrupt the campaigns on it first."""
+def _interrupt(url: str, now: bool) -> None:
+    """Interrupt the campaigns that run on a server. Refused where that was not wanted."""
     running = [ledger for ledger in readable() if campaign_lock.is_running(ledger)]
     busy = [one.campaign.name for one in running if urls(one).get("prefect", "").startswith(_page(url))]
     if busy and not now:
@@ -132,38 +141,31 @@ def _clear(directory: Path, url: str, now: bool) -> None:
     for name in busy:
         with contextlib.suppress(Refused):  # it has ended meanwhile
             stop(name, now=True)
-    deadline = time.monotonic() + CLEAR_SECONDS * now
-    while server_process.in_use(directory):
-        if time.monotonic() > deadline:
-            raise Refused(f"a command still uses the Prefect server at {_page(url)}: wait for its end")
-        time.sleep(0.2)
-
-
-def _server(directory: Path) -> Note:
-    """The server, which stays from now on: started, or taken over from the campaign that started it."""
-    server = server_process.daemon(directory)
-    with FileLock(directory / "start.lock"):
-        if server.living():
-            server_process.stop_unused(directory)
-        return server_process.running(directory, stays=True)
 
 
 def _start_worker(directory: Path, url: str) -> None:
-    """A worker of the pool, one campaign at a time, unless one runs for this server."""
+    """A worker of the pool, one campaign at a time, unless one runs for this server; it keeps our own server alive."""
     worker = Daemon(directory, "worker")
     if (note := worker.living()) and note.url == url:
         return
     worker.end()
-    is_ours = running_at(url, home(), "server")
-    environment = server_process.environment(directory) if is_ours else dict(os.environ)
-    environment |= {"NIGHTSHIFT_HOME": str(directory.parent), "PREFECT_WORKER_QUERY_SECONDS": POLL_SECONDS}
+    login = server_process.auth_string(url, home())
+    environment = {
+        **os.environ,
+        "PREFECT_API_URL": url,
+        **({"PREFECT_API_AUTH_STRING": login} if login else {}),
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO",
+        "PREFECT_WORKER_QUERY_SECONDS": POLL_SECONDS,
+        "NIGHTSHIFT_HOME": str(directory.parent),
+    }
     command = [
         sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process",
         "--name", platform.node(), "--limit", "1", "--install-policy", "never",
     ]  # fmt: skip
     began = time.time()
-    process = worker.launch(command, environment, url, stays=True)
-    worker.wait_until(lambda: _has_heartbeat(url, since=began), process)
+    with server_process.use(directory) as user:
+        keeps = [user] if server_process.daemon(directory).is_own(url) else []
+        worker.start(command, environment, url, lambda: _has_heartbeat(url, since=began), keeps)
 
 
 def _has_heartbeat(url: str, since: float) -> bool:

@@ -24,7 +24,7 @@ from flows.views.terminal import clean
 from tasks.describe import bound, difference
 from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
-from tasks.system.redact import Scrubber, known_secrets, remember, scrub_text
+from tasks.system.redact import known_secrets, remember, scrub_text, secrets_in, windows
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ KEY = re.compile(
     rb"|github_pat_\w{40,}|AKIA[0-9A-Z]{16}|-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----)"
 )
 """Keys that this process need not know, such as one in a file of the environment."""
-CHUNK, OVERLAP = 2**20, 256
 TIMEOUT = 120.0
 """Seconds without a byte after which a request has failed: a large commit takes the hub a while."""
 
@@ -80,18 +79,16 @@ def packed(ledger: Ledger, uncertified: bool = False) -> Iterator[tuple[Path, st
 
 def _check_secrets(folder: Path, path: str) -> None:
     """Refuse a file whose name or content holds a known secret, or what looks like a key."""
-    scrubber, before, has_key = Scrubber(known_secrets()), b"", False
-    scrubber.feed(path.encode())
+    secrets, has_key = known_secrets(), False
+    held = secrets_in(path.encode(), secrets)
     with (folder / path).open("rb") as stream:
-        while chunk := stream.read(CHUNK):
-            scrubber.feed(chunk)
-            has_key = has_key or KEY.search(before + chunk) is not None
-            before = chunk[-OVERLAP:]
-    scrubber.flush()
-    if has_key or scrubber.found:
+        for window in windows(stream):
+            held |= secrets_in(window, secrets)
+            has_key = has_key or KEY.search(window) is not None
+    if has_key or held:
         raise Refused(
-            f"{scrub_text(path)} holds {', '.join(sorted(scrubber.found)) or 'what looks like a key'}: take it out of "
-            "the environment, replace the key, and begin a new campaign"
+            f"{scrub_text(path)} holds {', '.join(sorted(set(held.values()))) or 'what looks like a key'}: take it out "
+            "of the environment, replace the key, and begin a new campaign"
         )
 
 

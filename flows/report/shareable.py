@@ -7,7 +7,7 @@ import re
 
 from pydantic import TypeAdapter
 
-from tasks.system.redact import Scrubber, Secret, known_secrets, without_passwords
+from tasks.system.redact import Secret, known_secrets, scrub, without_passwords
 from tasks.trial import History
 
 HISTORY = TypeAdapter(History)
@@ -21,6 +21,7 @@ def shareable(text: str) -> str:
 
 def without_secrets(history: History) -> History:
     """The history with `[secret NAME]` in place of each secret, before a long value is cut in the middle of one."""
-    scrubber = Scrubber([Secret(re.sub(r"\W", "_", secret.name), secret.form) for secret in known_secrets()])
-    shown = scrubber.feed(HISTORY.dump_json(history)) + scrubber.flush()
-    return HISTORY.validate_json(shown) if scrubber.found else history
+    secrets = [Secret(re.sub(r"\W", "_", secret.name), secret.form) for secret in known_secrets()]
+    stored = HISTORY.dump_json(history)
+    shown = scrub(stored, secrets)
+    return history if shown == stored else HISTORY.validate_json(shown)

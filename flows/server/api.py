@@ -27,21 +27,13 @@ class Api(httpx.Client):
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The answer, parsed from JSON; None where it is empty. Raises httpx.HTTPError if there is none."""
-
-        def once() -> Any:
-            answer = self.request(method, path, json=body).raise_for_status()
-            return answer.json() if answer.content else None
-
-        return retrying(self._patience)(once)
+        answer = retrying(self._patience)(lambda: self.request(method, path, json=body).raise_for_status())
+        return answer.json() if answer.content else None
 
 
 @contextmanager
 def impatient_client(seconds: float, retries: int = 0) -> Iterator[SyncPrefectClient]:
-    """Prefect's client without its own retries: the caller asks again, and notices a request to stop meanwhile.
-
-    Args:
-        retries: Of each request, for a caller that does not ask again; a busy server needs some.
-    """
+    """Prefect's client, which asks again so many times only: its caller asks again, and sees a request to stop."""
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 

@@ -7,8 +7,8 @@ import secrets
 import sys
 from pathlib import Path
 
-from tasks.system.daemon import HOST, Daemon, Note, address, answers
-from tasks.system.login import make_login, write_private
+from tasks.system.daemon import HOST, Daemon, address, answers
+from tasks.system.login import login_file, make_login
 from tasks.tracking.connection import SETTINGS, make_database
 
 FIRST_PORT = 5000
@@ -20,25 +20,18 @@ QUIET = {
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # into its log, for each file that is served
 }
-CONFIG = """\
-[mlflow]
-default_permission = NO_PERMISSIONS
-database_uri = sqlite:///{database}
-admin_username = {user}
-admin_password = {password}
-"""
 
 
-def start(home: Path) -> Note:
-    """The running server, or one that is started. Refused: another program has the port, or it does not start."""
+def start(home: Path) -> str:
+    """Address of the running server, or of one that is started. Refused: its port is taken, or it does not start."""
     mlflow = Daemon(home / ".prefect", "mlflow")
     note = mlflow.living()
     if note and answers(note.url, PATIENCE_SECONDS):
-        return note
+        return note.url
     mlflow.end()
     os.environ.update({name: os.environ.get(name, value) for name, value in SETTINGS.items()})
     make_database(home / "mlflow.db")
-    port = mlflow.port(FIRST_PORT, stays=True)
+    port = mlflow.port(FIRST_PORT, is_fixed=True)
     names = [f"{host}:{port}" for host in (HOST, "localhost")]
     command = [
         sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--host", HOST, "--port", str(port),
@@ -48,20 +41,11 @@ def start(home: Path) -> Note:
     ]  # fmt: skip
     # Variables about another MLflow server are not for this one.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "_MLFLOW_"))}
-    config, key = str(write_config(home)), secrets.token_hex(16)
-    login = {"MLFLOW_AUTH_CONFIG_PATH": config, "MLFLOW_FLASK_SERVER_SECRET_KEY": key}
-    environment = {**inherited, **SETTINGS, **QUIET, **login}
-    note = mlflow.start(command, environment, port, address(port), stays=True)
-    mlflow.remember(port)
-    return note
-
-
-def write_config(home: Path) -> Path:
-    """The file that has the login; MLflow reads the password from it when it makes its database of users."""
-    path, database = home / ".prefect/mlflow-auth.ini", home / ".prefect/mlflow-auth.db"
+    users = home / "basic_auth.db"  # where MLflow has it by itself
     user, _, password = make_login(home).partition(":")
-    text = CONFIG.format(database=database, user=user, password=password)
-    if not path.exists() or path.read_text() != text:
-        database.unlink(missing_ok=True)  # it has another password
-        write_private(path, text)
-    return path
+    login = {"MLFLOW_AUTH_ADMIN_USERNAME": user, "MLFLOW_AUTH_ADMIN_PASSWORD": password}
+    if users.exists() and users.stat().st_mtime < login_file(home).stat().st_mtime:
+        users.unlink()  # it has another password
+    key = {"MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(16)}
+    mlflow.start(command, {**inherited, **SETTINGS, **QUIET, **login, **key}, address(port))
+    return address(port)

@@ -55,7 +55,8 @@ def resume_cut_off(url: str, auth: tuple[str, str] | None) -> list[str]:
     ids = [run_id for ledger in cut_off if (run_id := holder(ledger).get("flow_run_id"))]
     with Api(url, auth) as api:
         runs = api.ask("POST", "/flow_runs/filter", {"flow_runs": {"id": {"any_": ids}}}) if ids else []
-        is_off = bool(runs) and automations.is_off(api, automations.RESUME)
+        automation = automations.stored(api, automations.RESUME)
+        is_off = automation is not None and not automation["enabled"]
         resumed = []
         for run in runs:
             kind = run["state_type"]

@@ -1,7 +1,6 @@
 """Permissions: what an environment needs beyond its own folder, a sentence each, before any of its code runs.
 
-Whoever runs somebody else's environment grants these sentences once (flows/spec/trust.py). So paths in them are real,
-with links and `..` resolved, and every character is seen.
+Paths in them are real, with links and `..` resolved, and every character is seen.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tasks.sandbox import usage
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.interpreter import interpreter_of
 from tasks.store import workspace
-from tasks.system.secret_places import is_hidden_at_home, secret_place
+from tasks.system.secret_places import secret_place
 
 PROPOSERS = "tasks.proposers"
 GYMNASIUM_PLUGINS = "gymnasium.envs"
@@ -139,8 +138,7 @@ def _reads(who: str, path: Path, folder: Path) -> str:
         raise Refused(
             f"{printable(str(folder))}/{FILE}: {fact}: keep what is to be read in a folder of its own, and list that"
         )
-    hidden = ", in a hidden folder of your home: programs keep keys in such" if is_hidden_at_home(path) else ""
-    return f"{who} {printable(str(path))}{hidden}"
+    return f"{who} {printable(str(path))}"
 
 
 def _settings(stated: Mapping[str, Any], advanced: Mapping[str, Any]) -> Iterator[str]:

@@ -6,11 +6,13 @@ import itertools
 import re
 from pathlib import Path
 
-from tasks.system.redact import Scrubber, capped, clean
+from tasks.system.redact import capped, clean, known_secrets, scrub
 
 SAID = "| "
 """Begins each line of a program's words where they stand among ours."""
 LOG_KEPT_HEAD, LOG_KEPT_TAIL = 2**20, 2**16
+LONGEST_LINE = 2**16
+"""Bytes of a line that are waited for, so that a secret in it is seen whole."""
 TRACEBACK = re.compile(r"(?:  \+ Exception Group )?Traceback \(most recent call last\):")
 OTHERS = re.compile(r"Exception (?:in|ignored)")
 """The line above a traceback that ends no program."""
@@ -24,7 +26,9 @@ class CappedLog:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
-        self._scrubber = Scrubber()
+        self._secrets = known_secrets()
+        self._line = b""
+        """The last line, which has not ended yet."""
         self._tail = b""
         self._passed = 0
         """Bytes after redaction."""
@@ -33,11 +37,15 @@ class CappedLog:
 
     def write(self, chunk: bytes) -> None:
         self.written += len(chunk)
-        self._keep(self._scrubber.feed(chunk))
+        data = self._line + chunk
+        end = len(data) if len(data) > LONGEST_LINE else max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        self._line = data[end:]
+        self._keep(data[:end])
 
     def close(self) -> None:
         if not self._file.closed:
-            self._keep(self._scrubber.flush())
+            self._keep(self._line)
+            self._line = b""
             if (beyond := self._passed - LOG_KEPT_HEAD) > 0:
                 kept = self._tail[-beyond:]
                 self._file.write(f"\n[... {beyond - len(kept)} bytes left out ...]\n".encode() + kept)
@@ -45,7 +53,7 @@ class CappedLog:
 
     def tail(self, lines: int) -> str:
         """The last lines, safe to print (tasks/system/redact.py)."""
-        last = clean(self._tail.decode(errors="replace"))[-lines:]
+        last = clean((self._tail + self._line).decode(errors="replace"))[-lines:]
         return "\n".join(capped(line, LINE_CHARACTERS) for line in last)
 
     def has_traceback(self) -> bool:
@@ -55,7 +63,8 @@ class CappedLog:
             TRACEBACK.match(line) and not OTHERS.match(above) for above, line in itertools.pairwise(["", *lines])
         )
 
-    def _keep(self, passed: bytes) -> None:
+    def _keep(self, data: bytes) -> None:
+        passed = scrub(data, self._secrets)
         if (room := LOG_KEPT_HEAD - self._passed) > 0:
             self._file.write(passed[:room])
             self._file.flush()

@@ -78,14 +78,8 @@ class Description(BaseModel):
     """The leaves of the space, in the order of transmission."""
     action: tuple[dict[str, Any], ...]
 
-    @property
-    def spaces(self) -> tuple[list[Leaf], list[Leaf]]:
-        """The leaves of observations and of actions."""
-        seen, taken = ([_leaf(**facts) for facts in space] for space in (self.observation, self.action))
-        return seen, taken
 
-
-def pack(environment: Environment, place: TrialDir, trial: Trial, to: Path) -> Description:
+def pack(environment: Environment, place: TrialDir, trial: Trial, to: Path) -> None:
     """Copy a trial's program and checkpoint into a folder. NotPredictable if they cannot be loaded from there."""
     for folder in (place.workspace, place.out):
         safe_read.pack_folder(folder, to)
@@ -97,33 +91,29 @@ def pack(environment: Environment, place: TrialDir, trial: Trial, to: Path) -> D
     if workspace.program_digest(packed) != run.program or outputs.checkpoint(packed.out) != run.checkpoint:
         raise NotPredictable("its files could not all be sent, or are not those that were judged")
     try:
-        seen, taken = (tuple(map(_facts, leaves)) for leaves in judge.spaces(environment.folder))
+        seen, taken = judge.spaces(environment.folder)
     except (ValueError, Misbehaved) as wrong:
         raise NotPredictable(f"its environment cannot be made here: {wrong}") from wrong
     described = Description(
         environment=environment.name, settings=judge.model_dump(mode="json"), limits=environment.limits,
         device=environment.device, python=environment.python, program=run.program, checkpoint=run.checkpoint,
         readable=tuple(path for path in environment.readable if Path(path).is_absolute()),
-        observation=seen, action=taken,
+        observation=tuple(leaf.describe() for leaf in seen), action=tuple(map(_bounded, taken)),
     )  # fmt: skip
     write_atomic(to / FILE, described.model_dump_json(indent=2) + "\n")
-    return described
 
 
-def _facts(leaf: Leaf) -> dict[str, Any]:
-    low, high = (flat[0] if (flat := np.unique(bound)).size == 1 else bound for bound in (leaf.low, leaf.high))
-    bounds = {"low": low.tolist(), "high": high.tolist()}
+def _bounded(leaf: Leaf) -> dict[str, Any]:
+    bounds = {"low": leaf.low.tolist(), "high": leaf.high.tolist()}
     return {**leaf.describe(), "native": leaf.native.str, "choice": leaf.choice, **bounds}
 
 
-def _leaf(path: str, dtype: str, shape: Sequence[int], native: str, choice: bool, low: Any, high: Any) -> Leaf:
-    own = np.dtype(native)
+def _leaf(
+    path: str, dtype: str, shape: Sequence[int], native: str = "", choice: bool = False, low: Any = 0, high: Any = 0
+) -> Leaf:
+    """A leaf as it was described; the bounds of an observation do not matter."""
+    own = np.dtype(native or dtype)
     return Leaf(path, (), np.dtype(dtype), tuple(shape), own, np.asarray(low, own), np.asarray(high, own), choice)
-
-
-def width(leaves: Sequence[Leaf]) -> int:
-    """Numbers in a row."""
-    return sum(int(np.prod(leaf.shape)) for leaf in leaves)
 
 
 def _load_pyfunc(path: str) -> Policy:
@@ -132,8 +122,7 @@ def _load_pyfunc(path: str) -> Policy:
     try:
         described = Description.model_validate_json(file.read_bytes())
     except (OSError, ValidationError) as broken:
-        reason = str(broken).partition("\n")[0]
-        raise CannotPredict(f"{file} cannot be read ({reason}): load it with the Nightshift that wrote it") from broken
+        raise CannotPredict(f"{file} cannot be read: load it with the Nightshift that wrote it: {broken}") from broken
     return Policy(Path(path), described)
 
 
@@ -143,9 +132,9 @@ class Policy:
     """
 
     def __init__(self, files: Path, described: Description) -> None:
-        self._described = described
-        self._judge = Control.model_validate(described.settings)
-        self._seen, self._taken = described.spaces
+        self._described, self._judge = described, Control.model_validate(described.settings)
+        self._seen = [_leaf(**facts) for facts in described.observation]
+        self._taken = [_leaf(**facts) for facts in described.action]
         folder = Path(tempfile.mkdtemp(prefix="nightshift-model-")).resolve()
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.place = TrialDir(folder / "trial")
@@ -173,20 +162,18 @@ class Policy:
     def predict(self, model_input: pd.DataFrame | Rows, params: dict[str, Any] | None = None) -> Rows:
         """The actions for observations, one a row, in the judge's mode; `params` has no effect."""
         rows = np.asarray(model_input)
-        if rows.ndim != 2 or rows.shape[1] != width(self._seen) or not len(rows):
-            raise CannotPredict(f"an observation is a row of {width(self._seen)} numbers, got shape {rows.shape}")
+        widths = [int(np.prod(leaf.shape)) for leaf in self._seen]
+        if rows.ndim != 2 or rows.shape[1] != sum(widths) or not len(rows):
+            raise CannotPredict(f"an observation is a row of {sum(widths)} numbers, got shape {rows.shape}")
         hello = {
             "lanes": len(rows), "observation": [leaf.describe() for leaf in self._seen],
             "action": [leaf.describe() for leaf in self._taken], "protocol": PROTOCOL,
             "deterministic": [self._judge.deterministic] * len(rows), "seed": secrets.randbelow(2**31),
         }  # fmt: skip
-        frame, first = [b"\1" * len(rows) * 2], 0  # each row is active, and begins an episode
-        for leaf in self._seen:
-            frame.append(rows[:, first : first + width([leaf])].astype(leaf.dtype).tobytes())
-            first += width([leaf])
-        answer = self._answered(
-            json.dumps(hello).encode() + b"\n", b"".join(frame), frame_bytes(self._taken, len(rows))
-        )
+        parts = np.split(rows, np.cumsum(widths)[:-1], axis=1)
+        sent = [part.astype(leaf.dtype).tobytes() for leaf, part in zip(self._seen, parts, strict=True)]
+        frame = b"\1" * len(rows) * 2 + b"".join(sent)  # each row is active, and begins an episode
+        answer = self._answered(json.dumps(hello).encode() + b"\n", frame, frame_bytes(self._taken, len(rows)))
         taken = []
         for leaf, column in zip(self._taken, columns(self._taken, len(rows), answer), strict=True):
             if wrong := fault(leaf, column, np.ones(len(rows), np.bool_)):
@@ -198,20 +185,20 @@ class Policy:
 
     def _config(self) -> dict[str, Any]:
         """The program's configuration, which its digest leaves out."""
-        found: object = None
+        config: object = None
         if file := safe_read.open_below(self.place.workspace, self.place.config.name):
             with file, suppress(ValueError, RecursionError):
-                found = json.load(file)
-        if isinstance(found, dict):
-            return found
+                config = json.load(file)
+        if isinstance(config, dict):
+            return config
         raise CannotPredict("workspace/config.json of the model is missing or no JSON object: download it again")
 
     def _answered(self, hello: bytes, frame: bytes, size: int) -> bytes:
         """What its program, started for one prediction, answers. CannotPredict if that is wrong, late or nothing."""
         from tasks.evaluate import PipedCandidate  # it brings Prefect
 
-        place, described = self.place, self._described
-        command = workspace.fill(self._judge.command(), {"out": str(place.out), "device": described.device})
+        place, described, judge = self.place, self._described, self._judge
+        command = workspace.fill(judge.command(), {"out": str(place.out), "device": described.device})
         own = interpreter_of(described.python)
         readable = (place.workspace, place.out, *self._readable, *confinement.visible(own))
         view = VisiblePaths(readable, (), network=False, gpu=described.device != "cpu", python=own.executable)
@@ -220,11 +207,9 @@ class Policy:
             marker=f"model-{os.getpid()}-{time.monotonic_ns()}", level=self._level, view=view, limits=described.limits,
             pipes=True,
         ) as program:  # fmt: skip
-            talk = Conversation(
-                PipedCandidate(program, place.result), self._judge.answer_seconds, self._judge.total_seconds
-            )
+            talk = Conversation(PipedCandidate(program, place.result), judge.answer_seconds, judge.total_seconds)
             try:
-                talk.greet(hello, self._judge.start_seconds)
+                talk.greet(hello, judge.start_seconds)
                 answer = talk.ask(frame, size)
                 talk.expect_silence()
             except (Misbehaved, ValueError) as wrong:

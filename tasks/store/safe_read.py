@@ -19,11 +19,10 @@ from typing import BinaryIO
 from environments.plugins import Refused
 from environments.safe_open import open_file, open_folder
 from tasks.store.workspace import TrialDir
-from tasks.system.redact import Scrubber, scrub_text, without_passwords
+from tasks.system.redact import known_secrets, scrub, scrub_text, secrets_in, windows, without_passwords
 
 CHECKPOINT_BYTES = 200 * 10**6
 CHECKPOINT_FILES = 500
-CHUNK_BYTES = 2**20
 SENT_NAME = re.compile(r"[\w.@+=,()\[\] -]+(/[\w.@+=,()\[\] -]+)*")
 """Paths that MLflow servers accept; a refused one would block its trial's record."""
 NAME_BYTES, REASON_CHARACTERS = 512, 500
@@ -58,21 +57,17 @@ def parcel(folder: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def pack_trial(place: TrialDir, log: str, to: Path) -> None:
-    """Copy what every trial shows; `log` is the shown part of its log."""
-    for folder, path in ((place.workspace, place.config), (place.path, place.diff)):
-        if file := open_below(folder, path.name):
-            _copy(file, to / path.name, Scrubber())
-    if log:
-        (to / "log.txt").write_text(log)
+def pack_trial(place: TrialDir, to: Path) -> None:
+    """Copy what every trial shows."""
+    for folder, path in ((place.workspace, place.config), (place.path, place.diff), (place.path, place.log)):
+        _copy(folder, path.name, to)
 
 
 def pack_campaign(folder: Path, to: Path) -> None:
     """Copy what a campaign shows, as far as it exists."""
     certificates = (path for path in (folder / "certificates").glob("*.*") if path.suffix in (".json", ".md"))
     for name in (*OF_CAMPAIGN, *(f"certificates/{path.name}" for path in certificates)):
-        if file := open_below(folder, name):
-            _copy(file, to / name, Scrubber())
+        _copy(folder, name, to)
     specification = to / "spec.toml"
     if specification.is_file():  # it may hold MLflow's address, with a password that no variable holds
         specification.write_text(without_passwords(specification.read_text()))
@@ -88,7 +83,9 @@ def pack_folder(folder: Path, to: Path) -> str:
         return f"not uploaded: {name} cannot be read: {fault.strerror}"
     if len(files) > CHECKPOINT_FILES or size > CHECKPOINT_BYTES:
         return f"not uploaded: {name} holds more than {CHECKPOINT_FILES} files or {CHECKPOINT_BYTES / 1e6:.0f} MB"
-    withheld = [why for path in sorted(files) if (why := _withheld(folder, path, to / folder.name))]
+    names = sorted(path.relative_to(folder).as_posix() for path in files)
+    reasons = {one: _withheld(folder, one, to / folder.name) for one in names}
+    withheld = [f"{scrub_text(one)[:80]!r}: {why}" for one, why in reasons.items() if why]
     return f"{name} without {'; '.join(withheld)}"[:REASON_CHARACTERS] if withheld else name
 
 
@@ -102,13 +99,11 @@ def copy_tree(folder: Path, to: Path, without: Sequence[str] = ()) -> list[str]:
     names = sorted(path.relative_to(folder).as_posix() for path in _files(folder))
     copied = [name for name in names if name not in without]
     for name in copied:
-        if (file := open_below(folder, name)) is None:
+        secrets = _copy(folder, name, to)
+        if secrets is None:
             raise OSError(f"{folder / name} cannot be read")
-        executable, scrubber = os.fstat(file.fileno()).st_mode & 0o111, Scrubber()
-        _copy(file, to / name, scrubber)
-        if scrubber.found:
-            raise Refused(f"{folder / name} holds the secret {', '.join(sorted(scrubber.found))}: it is not passed on")
-        (to / name).chmod((to / name).stat().st_mode | executable)
+        if secrets:
+            raise Refused(f"{folder / name} holds the secret {', '.join(sorted(secrets))}: it is not passed on")
     return copied
 
 
@@ -126,30 +121,35 @@ def _files(folder: Path) -> Iterator[Path]:
                     yield Path(entry.path)
 
 
-def _withheld(folder: Path, path: Path, to: Path) -> str:
-    """Copy one file of a folder; returns which it is and why it is not copied, empty if it is."""
-    name = path.relative_to(folder).as_posix()
-    shown, scrubber = repr(scrub_text(name)[:80]), Scrubber()
+def _withheld(folder: Path, name: str, to: Path) -> str:
+    """Copy one file of a folder; returns why it is not copied, empty if it is."""
     if scrub_text(name) != name or not SENT_NAME.fullmatch(name) or len(os.fsencode(name)) > NAME_BYTES:
-        return f"{shown}: its name holds a secret, or what not every server takes"
-    if path.name.lower() == MODEL_FILE:
-        return f"{shown}: MLflow would run the code that it names"
+        return "its name holds a secret, or what not every server takes"
+    if PurePath(name).name.lower() == MODEL_FILE:
+        return "MLflow would run the code that it names"
+    secrets = _copy(folder, name, to)
+    if secrets is None:
+        return "it cannot be read"
+    return "" if (to / name).exists() else f"it holds the secret {', '.join(sorted(secrets))}"
+
+
+def _copy(folder: Path, name: str, to: Path) -> set[str] | None:
+    """Copy a file that is reached through no link; the names of the secrets in it, None if it cannot be read.
+
+    They are replaced in the copy; of a binary file there is none then.
+    """
     if (file := open_below(folder, name)) is None:
-        return f"{shown}: it cannot be read"
-    is_whole = _copy(file, to / name, scrubber)
-    return "" if is_whole else f"{shown}: it holds the secret {', '.join(sorted(scrubber.found))}"
-
-
-def _copy(file: BinaryIO, target: Path, scrubber: Scrubber) -> bool:
-    """Copy a file at its present length, redacted; False for a binary file with secrets, which is not copied."""
-    is_binary, left = False, os.fstat(file.fileno()).st_size
+        return None
+    target, known = to / name, known_secrets()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with file, target.open("wb") as copy:
-        while chunk := file.read(min(CHUNK_BYTES, left)):
-            left -= len(chunk)
-            is_binary = is_binary or b"\0" in chunk
-            copy.write(scrubber.feed(chunk))
-        copy.write(scrubber.flush())
-    if is_broken := is_binary and bool(scrubber.found):
+    with file, target.open("w+b") as copy:
+        shutil.copyfileobj(file, copy)
+        copy.seek(0)
+        secrets = {secret for window in windows(copy) for secret in secrets_in(window, known).values()}
+        executable = os.fstat(file.fileno()).st_mode & 0o111
+    target.chmod(target.stat().st_mode | executable)
+    if secrets and b"\0" in (data := target.read_bytes()):
         target.unlink()
-    return not is_broken
+    elif secrets:
+        target.write_bytes(scrub(data))
+    return secrets

@@ -24,16 +24,12 @@ def make_login(home: Path) -> str:
     with path.with_name(f"{path.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not stored_login(home):
-            write_private(path, f"nightshift:{secrets.token_urlsafe(18)}\n")
+            # As a whole: an empty password would admit everyone.
+            temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(f"nightshift:{secrets.token_urlsafe(18)}\n")
+            temporary.replace(path)
         return stored_login(home)
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace a file that only this user can read, as a whole: an empty password would admit everyone."""
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    temporary.replace(path)
 
 
 def stored_login(home: Path) -> str:

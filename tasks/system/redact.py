@@ -11,7 +11,7 @@ import re
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from tasks.system.home import home_path
 from tasks.system.login import stored_login
@@ -26,6 +26,7 @@ ORDINARY = frozenset({"disabled", "optional", "password", "postgres", "required"
 """Ordinary words among the values of such variables, which are left in the text."""
 SHORTEST, SHORTEST_LINE = 8, 16
 """Characters of a secret, and of a line of a longer one, such as a private key: shorter ones would match by chance."""
+CHUNK_BYTES, OVERLAP_BYTES = 2**20, 2**14
 URL_PASSWORD = re.compile(r"""([A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s/:@"']*):([^\s/"'<>]+)@""")
 
 SEQUENCE = re.compile(
@@ -63,10 +64,27 @@ def known_secrets() -> tuple[Secret, ...]:
     return tuple(sorted((Secret(name, form) for form, name in forms.items()), key=lambda s: -len(s.form)))
 
 
+def secrets_in(data: bytes, secrets: Sequence[Secret] | None = None) -> dict[bytes, str]:
+    """The secrets that the data holds, with their names; the longest first."""
+    every = known_secrets() if secrets is None else secrets
+    return {secret.form: secret.name for secret in every if secret.form in data}
+
+
 def scrub(data: bytes, secrets: Sequence[Secret] | None = None) -> bytes:
     """The data with `[secret NAME]` in place of each secret."""
-    scrubber = Scrubber(secrets)
-    return scrubber.feed(data) + scrubber.flush()
+    here = secrets_in(data, secrets)
+    if not here:
+        return data
+    pattern = re.compile(b"|".join(map(re.escape, here)))
+    return pattern.sub(lambda match: f"[secret {here[match[0]]}]".encode(errors="replace"), data)
+
+
+def windows(file: BinaryIO) -> Iterator[bytes]:
+    """A file in parts that overlap by more than a secret is long."""
+    before = b""
+    while chunk := file.read(CHUNK_BYTES):
+        yield before + chunk
+        before = (before + chunk)[-OVERLAP_BYTES:]
 
 
 def scrub_text(text: str) -> str:
@@ -77,53 +95,6 @@ def scrub_text(text: str) -> str:
 def without_passwords(text: str) -> str:
     """The text with `[secret]` in place of the password of each URL, known or not, and scrubbed besides."""
     return scrub_text(URL_PASSWORD.sub(r"\1:[secret]@", text))
-
-
-class Scrubber:
-    """Redacts a stream, however it is divided into chunks; holds back only what may be the beginning of a secret."""
-
-    def __init__(self, secrets: Sequence[Secret] | None = None) -> None:
-        self._secrets = known_secrets() if secrets is None else tuple(secrets)
-        self._held = b""
-        self.found: set[str] = set()
-        """Names of the secrets found so far."""
-
-    def feed(self, chunk: bytes) -> bytes:
-        """The data that can be passed on after `chunk`."""
-        data = self._held + chunk
-        return self._take(data, self._undecided(data))
-
-    def flush(self) -> bytes:
-        """The data held back, at the end of the stream."""
-        return self._take(self._held, len(self._held))
-
-    def _take(self, data: bytes, end: int) -> bytes:
-        """Redact the secrets that begin before `end`, and hold back the rest."""
-        here = {secret.form: secret.name for secret in self._secrets if secret.form in data}
-        passed, at = [], 0
-        if here:
-            for match in re.finditer(b"|".join(map(re.escape, here)), data):
-                if match.start() >= end:
-                    break
-                name = here[match[0]]
-                self.found.add(name)
-                passed += [data[at : match.start()], f"[secret {name}]".encode(errors="replace")]
-                at = match.end()
-        cut = max(at, end)
-        self._held = data[cut:]
-        return b"".join([*passed, data[at:cut]])
-
-    def _undecided(self, data: bytes) -> int:
-        """Offset at the end of `data` from which on an incomplete secret may begin."""
-        first = len(data)
-        for secret in self._secrets:
-            at = max(len(data) - len(secret.form) + 1, 0)
-            while (at := data.find(secret.form[:1], at, first)) >= 0:
-                if secret.form.startswith(data[at:]):
-                    first = at
-                    break
-                at += 1
-        return first
 
 
 def clean(text: str) -> list[str]:

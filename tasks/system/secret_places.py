@@ -36,14 +36,6 @@ def secret_place(path: Path) -> str:
     return next((str(path / name) for name in sorted(NAMES) if os.path.lexists(path / name)), "")
 
 
-def is_hidden_at_home(path: Path) -> bool:
-    """Whether a real path is below a hidden folder of the user's home, where programs keep settings and keys."""
-    return any(
-        path.is_relative_to(home) and path.relative_to(home).parts[:1] and path.relative_to(home).parts[0][0] == "."
-        for home in _homes()
-    )
-
-
 def _homes() -> tuple[Path, ...]:
     """The user's home, as its variable and as the system names it."""
     homes = {Path("~").expanduser().resolve()}

@@ -12,7 +12,7 @@ from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.clock import clock
 from tasks.tracking.connection import Store
-from tasks.tracking.sync import sync, waiting
+from tasks.tracking.sync import sync
 
 CLOSE_SECONDS = 300.0
 """How long a campaign waits at its end for a server that is slow."""
@@ -49,12 +49,11 @@ class Background:
         self._states.put(state)
         self._states.put(None)
         until = clock() + CLOSE_SECONDS
-        while self._thread.is_alive():
+        while self._thread.is_alive() and clock() < until:
             interrupt.check()
-            if clock() > until:
-                self._say(f"MLflow at {self._store} took longer than {CLOSE_SECONDS:g} s")
-                return
             self._thread.join(POLL_SECONDS)
+        if self._thread.is_alive():
+            self._say(f"MLflow at {self._store} took longer than {CLOSE_SECONDS:g} s")
 
     def _work(self) -> None:
         for state in iter(self._states.get, None):
@@ -68,7 +67,6 @@ class Background:
     def _say(self, problem: str) -> None:
         """Note a problem, unless there was one already."""
         if problem and not self._problem:
-            left = waiting(self._ledger, self._ledger.history())
-            self._ledger.event("tracking", error=problem, waiting=left)
+            self._ledger.event("tracking", error=problem)
             self._warn(f"{problem}; the campaign goes on, and what is missing is sent later")
         self._problem = problem

@@ -1,4 +1,4 @@
-"""The MLflow run of a campaign: best score so far, certificates, summary metrics, the note, and the datasets.
+"""The MLflow run of a campaign: best score so far, certificates, the note, and the datasets.
 
 Certificate n is logged at step n - 1, so that a single one is drawn as a bar. Gains are positive if the champion is
 better, whichever way the metric points; the sentences (tasks/describe.py) give differences of scores.
@@ -7,19 +7,18 @@ better, whichever way the metric points; the sentences (tasks/describe.py) give 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import environments
 from environments import judge_name
-from tasks.describe import ARMS, SELF_REPORTED, caution, headline, mean_of, outcome, ships, where
+from tasks.describe import ARMS, caution, headline, mean_of, outcome, ships
 from tasks.recipes.output import FILE, PREPARED
 from tasks.sandbox import outputs
-from tasks.stats.certificate import Certificate, shipped
-from tasks.store.ledger import Ledger, machine
+from tasks.stats.certificate import Certificate
+from tasks.store.ledger import Ledger
 from tasks.system.redact import scrub_text
-from tasks.tracking.trial_run import origin
+from tasks.tracking.trial_run import origin, trial_times
 from tasks.tracking.values import NOTE, NOTE_CHARACTERS, MetricPoint, inert, milliseconds, parameters, plain, points
 from tasks.trial import History, Trial, baseline, best, trials_before
 
@@ -33,31 +32,30 @@ WORDS = 1000
 
 
 def campaign_parameters(ledger: Ledger) -> dict[str, str]:
-    campaign, environment = ledger.campaign, ledger.environment
+    campaign = ledger.campaign
     tables = {"set": campaign.overrides, "rule": campaign.rule_options, "cancel": campaign.cancel_options}
-    steps = {"budget_steps": f"{environment.budget_steps} ({SELF_REPORTED})"} if environment.budget_steps else {}
     return parameters(
         {
             "environment": campaign.source,
+            "budget_seconds": f"{ledger.environment.budget_seconds:g}",
             **{name: str(getattr(campaign, name)) for name in STATED},
-            "budget_seconds": f"{environment.budget_seconds:g}",
-            "machine": machine(),
-            "cores": str(environment.cores),
-            **steps,
             **{f"{table}.{key}": str(value) for table, values in tables.items() for key, value in values.items()},
         }
     )
 
 
-def campaign_tags(ledger: Ledger, history: History, certificates: Sequence[Certificate], state: str) -> dict[str, str]:
-    champion, own = best(history), own_certificates(certificates)
-    tags = {"kind": "campaign", NOTE: note(ledger, history, certificates, state), **origin(ledger)}
-    if champion:
+def campaign_tags(ledger: Ledger, history: History, own: Sequence[Certificate], state: str) -> dict[str, str]:
+    """Its tags, with the note in Markdown, of which MLflow shows five lines: the result, the certificate, the count."""
+    lines = [f"**{headline(history, ledger.campaign.name, own)}**"]
+    if own:
+        lines.append(f"{words(own[-1])}; {caution(own[-1]) if own[-1].passed else ships(own)}.")
+    lines.append(f"{state}: {sum(trial.number > 0 for trial in history)} trials besides the baseline")
+    note = "\n\n".join(inert(plain(line)) for line in lines)[:NOTE_CHARACTERS]
+    tags = {"kind": "campaign", NOTE: note, **origin(ledger)}
+    if champion := best(history):
         tags["champion"] = str(champion.number)
     if own:
-        tags["certified"] = "yes" if own[-1].passed else "no"
-        tags["shipped"] = "champion" if shipped(own) else "baseline"
-        tags["certificate"] = words(own[-1])
+        tags |= {"certified": "yes" if own[-1].passed else "no", "certificate": words(own[-1])}
     return tags
 
 
@@ -70,51 +68,14 @@ def words(certificate: Certificate) -> str:
     return plain(outcome(certificate))[:WORDS]
 
 
-def note(ledger: Ledger, history: History, certificates: Sequence[Certificate], state: str) -> str:
-    """The note in Markdown, of which MLflow shows five lines: the result first, then each certificate, then counts."""
-    own = own_certificates(certificates)
-    lines = [f"**{headline(history, ledger.campaign.name, own)}**"]
-    if own:
-        lines.append(f"{words(own[-1])}; {caution(own[-1]) if own[-1].passed else ships(own)}.")
-    lines += [f"On {where(one)}: {words(one)}." for one in certificates if one.elsewhere]
-    kinds = Counter(trial.verdict.kind for trial in history if trial.number > 0)
-    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    lines.append(f"{state}: {kinds.total()} trials besides the baseline" + (f" ({counts})" if counts else ""))
-    return "\n\n".join(inert(plain(line)) for line in lines)[:NOTE_CHARACTERS]
-
-
 def best_so_far(ledger: Ledger, history: History, trial: Trial) -> list[MetricPoint]:
-    """The best score after this trial was decided: a point of a curve over trial numbers."""
+    """The scores of champion and baseline after this trial was decided: points of a curve over trial numbers."""
     seen = (*trials_before(history, trial), trial)
-    champion = best(seen)
-    value = mean_of(seen, champion.number) if champion else None
-    return points({"champion/score": value}, decided(ledger, trial), trial.number)
-
-
-def decided(ledger: Ledger, trial: Trial) -> int:
-    """Time of the verdict in milliseconds, which is part of the identity of what is logged with it."""
-    started = trial.runs[0].started if trial.runs else ledger.campaign.created
-    return milliseconds(started + trial.wall_seconds)
-
-
-def summary_points(ledger: Ledger, history: History) -> list[MetricPoint]:
-    """Metrics that compare campaigns. `gain` is positive if the champion is better."""
-    if not history:
-        return []
-    first, champion = baseline(history), best(history)
-    kinds = Counter(trial.verdict.kind for trial in history)
-    values: dict[str, float | None] = {
-        "trials": sum(trial.number > 0 for trial in history),
-        "crashes": kinds["crash"],
-        "cancelled": kinds["cancelled"],
-        "baseline/score": first.score.value if first else None,
-    }
-    before, now = mean_of(history, 0), mean_of(history, champion.number) if champion else None
-    if before is not None and now is not None:
-        gain = now - before if ledger.environment.higher_is_better else before - now
-        values["gain"] = float(f"{gain:.9g}")
-    # MLflow shows the newest value.
-    return points(values, max(decided(ledger, trial) for trial in history))
+    champion, first = best(seen), baseline(seen)
+    values = {"champion/score": mean_of(seen, champion.number) if champion else None}
+    if trial is first:
+        values["baseline/score"] = trial.score.value
+    return points(values, trial_times(ledger, trial)[1], trial.number)
 
 
 def figures(certificate: Certificate) -> dict[str, float | None]:
@@ -122,8 +83,8 @@ def figures(certificate: Certificate) -> dict[str, float | None]:
     if certificate.comparison is None:
         return {}
     low, high = certificate.bounds or (None, None)
-    found = {"gain": certificate.comparison.gain, "p": certificate.comparison.p, "low": low, "high": high}
-    return found | {arm: certificate.mean(arm) for arm in ARMS}
+    values = {"gain": certificate.comparison.gain, "p": certificate.comparison.p, "low": low, "high": high}
+    return values | {arm: certificate.mean(arm) for arm in ARMS}
 
 
 def certificate_points(ledger: Ledger, certificates: Sequence[Certificate]) -> list[MetricPoint]:
@@ -132,11 +93,11 @@ def certificate_points(ledger: Ledger, certificates: Sequence[Certificate]) -> l
     for one in certificates:
         group = f"transfer{one.conditions.name}/{one.environment}" if one.elsewhere else "certificate"
         values = {f"{group}/{name}": value for name, value in figures(one).items()}
-        found += points(values, ended(ledger, one), one.look - 1)
+        found += points(values, end_of(ledger, one), one.look - 1)
     return found
 
 
-def ended(ledger: Ledger, certificate: Certificate) -> int:
+def end_of(ledger: Ledger, certificate: Certificate) -> int:
     """When its last run ended, in milliseconds."""
     ends = (run.run.started + run.run.wall_seconds for run in certificate.runs if run.run.started > 0)
     return milliseconds(max(ends, default=ledger.campaign.created))

@@ -13,10 +13,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tasks.describe import caution
-from tasks.serving.loaded import Description, NotPredictable, pack, width
+from tasks.serving import loaded
 from tasks.stats.certificate import Certificate
 from tasks.store import safe_read
 from tasks.store.ledger import Ledger
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
     from mlflow.entities.model_registry import ModelVersion
-    from mlflow.models import ModelSignature
 
 ALIAS = "champion"
 FRESH_MEAN, ENVIRONMENT = "fresh_mean", "environment_digest"
@@ -38,15 +35,7 @@ NOT_LOADABLE = "not_loadable"
 """The tag of a version that says why it holds files only."""
 FOLDER = "model"
 """Name of its folder among the artifacts of its run."""
-LOADER = "tasks.serving.loaded"
 ABOUT = "A certified champion. Each prediction starts its program in the sandbox; Nightshift must be installed."
-COLUMNS = 1000
-"""Numbers of an observation that a signature can list; a model of longer ones has none."""
-
-
-def model_name(environment: str) -> str:
-    """The registered model of an environment; names may not contain / or :."""
-    return f"nightshift.{re.sub(r'[^A-Za-z0-9_.-]', '_', environment)}"
 
 
 def register(client: MlflowClient, ledger: Ledger, certificate: Certificate, trial: Trial, run: Run) -> str:
@@ -58,7 +47,7 @@ def register(client: MlflowClient, ledger: Ledger, certificate: Certificate, tri
     checkpoint = run.data.tags.get("checkpoint", "not uploaded")
     if not checkpoint.startswith("out/"):
         return f"not registered: its checkpoint is {checkpoint}"
-    name = model_name(ledger.environment.name)
+    name = f"nightshift.{re.sub(r'[^A-Za-z0-9_.-]', '_', ledger.environment.name)}"  # it may not contain / or :
     known = client.search_model_versions(f"name = '{name}' and run_id = '{run.info.run_id}'")
     version = known[0] if known else _version(client, name, ledger, certificate, trial, run)
     ranked = version.tags.get(RANKED) or _rank(client, name, version, ledger.environment.higher_is_better)
@@ -76,7 +65,6 @@ def _version(
     tags = {
         "campaign": ledger.campaign.name,
         "trial": str(certificate.champion),
-        "metric": ledger.environment.metric,
         FRESH_MEAN: repr(certificate.mean("champion")),
         ENVIRONMENT: environment_digest(ledger),
         **({NOT_LOADABLE: why} if why else {}),
@@ -86,6 +74,21 @@ def _version(
     told = f"{words(certificate)}; {caution(certificate)}\n\n{ABOUT}"
     source = f"{run.info.artifact_uri}/{FOLDER}"
     return client.create_model_version(name, source, run.info.run_id, tags, description=told)
+
+
+def _fill(folder: Path, ledger: Ledger, trial: Trial) -> str:
+    """Pack the trial with MLmodel; returns why it cannot be loaded, empty if it can."""
+    from mlflow.models import Model
+
+    model, why = Model(metadata={"environment": ledger.environment.name}), ""
+    try:
+        loaded.pack(ledger.environment, ledger.place_of(trial), trial, folder)
+        model.add_flavor("python_function", loader_module=loaded.__name__, python_version=platform.python_version())
+    except loaded.NotPredictable as reason:
+        model.add_flavor("nightshift", version=importlib.metadata.version("nightshift-rl"))
+        why = str(reason)
+    model.save(str(folder / "MLmodel"))
+    return why
 
 
 def _rank(client: MlflowClient, name: str, version: ModelVersion, higher_is_better: bool) -> str:
@@ -102,33 +105,3 @@ def _rank(client: MlflowClient, name: str, version: ModelVersion, higher_is_bett
         client.set_registered_model_alias(name, ALIAS, version.version)
     client.set_model_version_tag(name, version.version, RANKED, f"@{ALIAS}{stays}")
     return f"@{ALIAS}{stays}"
-
-
-def _fill(folder: Path, ledger: Ledger, trial: Trial) -> str:
-    """Pack the trial with MLmodel; returns why it cannot be loaded, empty if it can."""
-    from mlflow.models import Model
-
-    version, why = importlib.metadata.version("nightshift-rl"), ""
-    needs = f"Nightshift {version}, installed where the model is loaded; predictions run in its sandbox"
-    described = Model(metadata={"environment": ledger.environment.name, "needs": needs})
-    try:
-        described.signature = _signature(pack(ledger.environment, ledger.place_of(trial), trial, folder))
-        described.add_flavor("python_function", loader_module=LOADER, python_version=platform.python_version())
-    except NotPredictable as reason:
-        described.add_flavor("nightshift", version=version)
-        why = str(reason)
-    described.save(str(folder / "MLmodel"))
-    return why
-
-
-def _signature(packed: Description) -> ModelSignature | None:
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, Schema, TensorSpec
-
-    seen, taken = packed.spaces
-    if width(seen) > COLUMNS:
-        return None
-    answers = np.result_type(*(leaf.native for leaf in taken))
-    many = (width(taken),) if len(taken) > 1 or taken[0].shape else ()
-    # Of unnamed numbers MLflow takes arrays, lists and frames of any numeric type; of a tensor its own type alone.
-    return ModelSignature(Schema([ColSpec("double")] * width(seen)), Schema([TensorSpec(answers, (-1, *many))]))

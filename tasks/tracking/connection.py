@@ -7,7 +7,6 @@ interface keeps its current run per thread.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,10 +37,6 @@ SETTINGS = {
     "MLFLOW_ENABLE_ASYNC_TRACE_LOGGING": "false",
 }
 """Read by mlflow at its import; the user's own settings win."""
-
-
-class NotRecorded(Exception):
-    """MLflow does not have a record, for a reason that we know; others may still go through."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +82,8 @@ def locate(stated: str | None, home: Path) -> Store | None:
     uri = stated or os.environ.get(URI) or own_database(home)
     if uri == "off":
         return None
-    scheme, separator, rest = uri.partition("://")
-    if not separator or scheme.partition("+")[0] not in SCHEMES or re.fullmatch(r"sqlite\W*(:memory:)?", uri):
+    scheme, _, rest = uri.partition("://")
+    if scheme.partition("+")[0] not in SCHEMES or len(rest) < 2 or rest.endswith(":memory:"):
         raise Refused(
             f"tracking cannot go to {without_passwords(uri)!r}: MLflow keeps nothing in plain folders any more. Give "
             f"{own_database(home)}, the http(s) address of a server, or off"

@@ -16,23 +16,20 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from filelock import FileLock
-from pydantic import ValidationError
 
 from environments.plugins import Refused
 from tasks.stats.certificate import level
-from tasks.store import campaign_lock, lineage, safe_read
+from tasks.store import campaign_lock, safe_read
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.store.workspace import TRIAL
 from tasks.system.files import write_atomic
 from tasks.system.redact import without_passwords
 from tasks.tracking import campaign_run, champion_model, traces, trial_run, wandb_mirror
-from tasks.tracking.campaign_run import own_certificates
-from tasks.tracking.connection import DATABASE, NotRecorded, Store
+from tasks.tracking.connection import DATABASE, Store
 from tasks.tracking.trial_run import trial_key
 from tasks.tracking.values import MetricPoint, digest_of, metric_key, milliseconds, parameters
 from tasks.trial import History, Trial
@@ -63,14 +60,13 @@ class Synced:
     store: str = ""
     """The address, without a login; the name of the home's own database."""
     urls: dict[str, str] = field(default_factory=dict)
+    """The `url` of the trials; without a server the `path` on that which `command` starts."""
     runs: dict[str, str] = field(default_factory=dict)
     """The runs that are complete, by trial and attempt: `0007/1`."""
     state: str = ""
     """That of the campaign's own run, once that is complete."""
     problem: str = ""
     """MLflow's first error, and what W&B lacks; empty if both have everything."""
-    sent: int = 0
-    """Runs that this call made or completed."""
 
 
 def sync(ledger: Ledger, store: Store | None, state: str) -> Synced:
@@ -90,12 +86,10 @@ def sync(ledger: Ledger, store: Store | None, state: str) -> Synced:
 
 
 def _sync_mlflow(ledger: Ledger, store: Store, state: str) -> Synced:
-    before = last(ledger)
-    now = Synced(str(store))
-    if before.store == now.store:
-        now.urls, now.runs, now.state = before.urls, before.runs, before.state
-    else:  # said before it is asked: it may never answer
-        _note(ledger, now)
+    now = last(ledger)
+    if now.store != str(store):  # said before it is asked: it may never answer
+        _note(ledger, now := Synced(str(store)))
+    now.problem = ""
     try:
         with FileLock(ledger.path / LOCK, timeout=LOCK_SECONDS), store.client() as client:
             _Campaign(ledger, store, state, now, client).record()
@@ -114,7 +108,8 @@ def _note(ledger: Ledger, now: Synced) -> None:
 def last(ledger: Ledger) -> Synced:
     """What the last call left; empty before the first."""
     try:
-        return Synced(**json.loads((ledger.path / FILE).read_text()))
+        stored = json.loads((ledger.path / FILE).read_text())
+        return Synced(**{name: stored[name] for name in Synced.__annotations__ if name in stored})
     except (FileNotFoundError, ValueError, TypeError):
         return Synced()
 
@@ -134,12 +129,6 @@ def part(trial: Trial) -> str:
     return f"{trial.number:04d}/{trial.attempt}"
 
 
-def wants_traces(ledger: Ledger) -> bool:
-    """Whether the campaign, as last started, records requests to language models."""
-    spec = tomllib.loads((ledger.path / "spec.toml").read_text())
-    return bool(spec.get("advanced", {}).get("traces", False))
-
-
 class _Campaign:
     """One call of `sync`."""
 
@@ -148,11 +137,10 @@ class _Campaign:
         self.trials, self.history = ledger.attempts_decided(), ledger.history()
         """Every decided attempt, and those that count."""
         self.certificates = ledger.certificates()
-        self.own = own_certificates(self.certificates)
-        self.counting = {part(trial) for trial in self.history}
-        # Before the first trial the repository may be half made.
-        self.commits = lineage.commits(ledger.path / "lineage.git") if self.trials else {}
-        self.traces = wants_traces(ledger)
+        self.own = campaign_run.own_certificates(self.certificates)
+        self.counting = {trial.number: trial.attempt for trial in self.history}
+        spec = tomllib.loads((ledger.path / "spec.toml").read_text())
+        self.traces = spec.get("advanced", {}).get("traces", False)
 
     def record(self) -> None:
         self.experiment = _experiment(self.client, self.store, self.ledger.environment.name)
@@ -169,15 +157,14 @@ class _Campaign:
 
     @contextmanager
     def _others_go_on(self) -> Iterator[None]:
-        """Note that the block's record was rejected, which holds up no other; a server that is down ends the call."""
+        """Note that the block's record was not taken, which holds up no other; a server that is down ends the call."""
         from mlflow.exceptions import MlflowException
 
         try:
             yield
         except Exception as error:
             self.now.problem = self.now.problem or _words(self.store, error)
-            is_rejected = isinstance(error, MlflowException) and 400 <= error.get_http_status_code() < 500  # type: ignore[no-untyped-call]
-            if not is_rejected and not isinstance(error, NotRecorded | ValidationError):
+            if isinstance(error, MlflowException) and error.get_http_status_code() >= 500:  # type: ignore[no-untyped-call]
                 raise
 
     def _find(self) -> dict[str, Run]:
@@ -191,64 +178,46 @@ class _Campaign:
     # The runs of trials
 
     def _digest(self, trial: Trial) -> str:
-        superseded = "" if part(trial) in self.counting else "superseded"
-        stored = TRIAL.dump_json(trial).decode()
-        asked = str(len(traces.requests(self.ledger.place_of(trial).path))) if self.traces else None
-        return digest_of(stored, level(trial, self.own), superseded, self.commits.get(trial.number), asked)
+        asked = len(traces.requests(self.ledger.place_of(trial).path)) if self.traces else 0
+        counts = self.counting[trial.number]
+        return digest_of(TRIAL.dump_json(trial).decode(), level(trial, self.own), str(counts), str(asked))
 
     def _record_trial(self, trial: Trial, digest: str) -> str:
-        """Complete the run of a trial, created if missing; returns its id."""
-        key = trial_key(self.ledger, trial)
+        """Complete the run of a trial, created if missing; returns its id. One that a person deleted stays so."""
+        key, (start, _) = trial_key(self.ledger, trial), trial_run.trial_times(self.ledger, trial)
         if key not in self.runs:
             tags = {KEY: key, "kind": "trial", "mlflow.parentRunId": self.parent.info.run_id}
-            start, _ = trial_run.trial_times(self.ledger, trial)
             name = trial_run.trial_name(self.ledger, trial)
             self.runs[key] = self.client.create_run(self.experiment, start, tags, name)
         run = self.runs[key]
         run_id: str = run.info.run_id
-        # One that a person deleted stays so.
         if run.info.lifecycle_stage != "deleted" and run.data.tags.get(DIGEST) != digest:
-            self._complete(trial, run)
+            self._complete(trial, run_id, is_sent=run.data.tags.get("checkpoint", "").startswith("out/"))
             self.client.set_tag(run_id, DIGEST, digest)
-            self.now.sent += 1
         return run_id
 
-    def _complete(self, trial: Trial, run: Run) -> None:
-        """Log everything about a trial in its run, and the best score then in the campaign's."""
-        run_id, counts = run.info.run_id, part(trial) in self.counting
+    def _complete(self, trial: Trial, run_id: str, is_sent: bool) -> None:
+        """Log everything about a trial in its run, a keep's checkpoint once, and the best score in the campaign's."""
+        ledger, client, newest = self.ledger, self.client, self.counting[trial.number]
+        place, (_, end) = ledger.place_of(trial), trial_run.trial_times(ledger, trial)
         trial = replace(trial, verdict=replace(trial.verdict, level=level(trial, self.own)))
-        tags = trial_run.trial_tags(self.ledger, trial, self.commits.get(trial.number) if counts else None)
-        if not counts:
-            newest = next(other for other in self.history if other.number == trial.number)
-            tags["superseded"] = f"attempt {newest.attempt}"
-        params = parameters(trial.proposal.params)
-        self._log(run_id, trial_run.trial_points(self.ledger, trial), params, tags)
-        self.client.log_inputs(run_id, campaign_run.datasets(self.ledger))
-        if counts:
-            self._log(self.parent.info.run_id, campaign_run.best_so_far(self.ledger, self.history, trial))
-        _, end = trial_run.trial_times(self.ledger, trial)
-        self.client.set_terminated(run_id, VERDICTS[trial.verdict.kind].run_status, end_time=end)
-        self._upload_trial(trial, run)
-        if self.traces:
-            traces.send(self.client, self.ledger, trial, self.experiment, run_id)
-
-    def _upload_trial(self, trial: Trial, run: Run) -> None:
-        """Upload the small files, and a keep's checkpoint once: a decided trial does not change."""
-        place, is_sent = self.ledger.place_of(trial), run.data.tags.get("checkpoint", "").startswith("out/")
+        tags = trial_run.trial_tags(ledger, trial)
+        if trial.attempt != newest:
+            tags["superseded"] = f"attempt {newest}"
+        self._log(run_id, trial_run.trial_points(ledger, trial), parameters(trial.proposal.params), tags)
+        client.log_inputs(run_id, campaign_run.datasets(ledger))
+        if trial.attempt == newest:
+            self._log(self.parent.info.run_id, campaign_run.best_so_far(ledger, self.history, trial))
+        client.set_terminated(run_id, VERDICTS[trial.verdict.kind].run_status, end_time=end)
         with safe_read.parcel(place.path) as parcel:
-            safe_read.pack_trial(place, trial_run.log_tail(place.log), parcel)
+            safe_read.pack_trial(place, parcel)
             is_due = trial.verdict.kind == "keep" and not is_sent
             uploaded = safe_read.pack_folder(place.out, parcel) if is_due else ""
-            self._upload(run.info.run_id, parcel)
+            client.log_artifacts(run_id, str(parcel))
         if uploaded:
-            self.client.set_tag(run.info.run_id, "checkpoint", uploaded)
-
-    def _upload(self, run_id: str, parcel: Path) -> None:
-        """Upload files. A full or dead artifact store holds up the figures of no other record."""
-        try:
-            self.client.log_artifacts(run_id, str(parcel))
-        except Exception as error:
-            raise NotRecorded(_words(self.store, error)) from error
+            client.set_tag(run_id, "checkpoint", uploaded)
+        if self.traces:
+            traces.send(client, ledger, trial, self.experiment, run_id)
 
     # The campaign's own run
 
@@ -272,34 +241,30 @@ class _Campaign:
         digest = digest_of(*digests, *proofs, self.state)
         if self.parent.data.tags.get(DIGEST) == digest:
             return
-        spec = campaign_run.campaign_parameters(ledger)
-        tags = campaign_run.campaign_tags(ledger, self.history, self.certificates, self.state)
-        found = campaign_run.summary_points(ledger, self.history)
-        found += campaign_run.certificate_points(ledger, self.certificates)
         # A limit may change on resume, an MLflow parameter may not.
-        self._log(run_id, found, {name: value for name, value in spec.items() if name not in stored}, tags)
+        params = {key: text for key, text in campaign_run.campaign_parameters(ledger).items() if key not in stored}
+        tags = campaign_run.campaign_tags(ledger, self.history, self.own, self.state)
+        self._log(run_id, campaign_run.certificate_points(ledger, self.certificates), params, tags)
         self.client.log_inputs(run_id, campaign_run.datasets(ledger))
         is_complete = len(self.now.runs) == len(self.trials)
         if is_complete:
             self._register()
         if self.state != "running":
-            ends = [campaign_run.decided(ledger, trial) for trial in self.history]
-            ends += [campaign_run.ended(ledger, one) for one in self.certificates]
+            ends = [trial_run.trial_times(ledger, trial)[1] for trial in self.history]
+            ends += [campaign_run.end_of(ledger, one) for one in self.certificates]
             end = max(ends, default=milliseconds(ledger.campaign.created))
             self.client.set_terminated(run_id, STATUS[self.state], end_time=end)
             with safe_read.parcel(ledger.path) as parcel:
                 safe_read.pack_campaign(ledger.path, parcel)
-                self._upload(run_id, parcel)
+                self.client.log_artifacts(run_id, str(parcel))
         if not is_complete:
-            raise NotRecorded("some of its trials are missing")
+            raise RuntimeError("some of its trials are missing")
         self.client.set_tag(run_id, DIGEST, digest)
-        self.now.sent += 1
 
     def _register(self) -> None:
         """Make the newest certified champion a version of its environment's model."""
         passed = [one for one in self.own if one.passed]
-        trials = [trial for trial in self.history if passed and trial.number == passed[-1].champion]
-        for trial in trials:
+        for trial in [trial for trial in self.history if passed and trial.number == passed[-1].champion]:
             run = self.client.get_run(self.runs[trial_key(self.ledger, trial)].info.run_id)
             with FileLock(self.store.home / f"{DATABASE}.registry.lock", timeout=LOCK_SECONDS):
                 model = champion_model.register(self.client, self.ledger, passed[-1], trial, run)
@@ -339,10 +304,7 @@ def _experiment(client: MlflowClient, store: Store, environment: str) -> str:
 def _words(store: Store, error: Exception) -> str:
     """An error in one line, without credentials."""
     first_line = str(error).partition("\n")[0][:PROBLEM_CHARACTERS] or type(error).__name__
-    if isinstance(error, NotRecorded):
-        return first_line
-    shown = first_line.replace(store.uri, str(store))
-    return without_passwords(f"MLflow at {store} does not take records: {shown}")
+    return without_passwords(f"MLflow at {store} does not take records: {first_line.replace(store.uri, str(store))}")
 
 
 def experiments_page(server: str) -> str:
@@ -351,16 +313,13 @@ def experiments_page(server: str) -> str:
 
 
 def _links(ledger: Ledger, store: Store, experiment: str) -> dict[str, str]:
-    """The `url` of a campaign's trials, best first.
-
-    Without a server `path`, to be appended to the address of the server that `command` starts.
-    """
+    """Where a campaign's trials are, best first."""
     only = quote(f"tags.kind = 'trial' and tags.campaign = '{ledger.campaign.name}'")
     objective = quote(f"metrics.`{metric_key(ledger.environment.metric)}`")
     order = f"orderByKey={objective}&orderByAsc={str(not ledger.environment.higher_is_better).lower()}"
     page = f"#/experiments/{experiment}/runs?searchFilter={only}&{order}&{WORKFLOW}"
     if store.is_served:
         return {"url": f"{store}/{page}"}
-    # The job runner is eight processes that are not needed.
-    command = f"mlflow ui --backend-store-uri {shlex.quote(store.uri)} --port 5000"
-    return {"command": f"MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false {command}", "path": f"/{page}"}
+    own = str(store) == DATABASE
+    command = "nightshift up" if own else f"mlflow ui --backend-store-uri {shlex.quote(store.uri)} --port 5000"
+    return {"command": command, "path": f"/{page}"}

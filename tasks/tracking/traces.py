@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.llm.trace import FOLDER, TRACE, Trace
 from tasks.store.ledger import Ledger
-from tasks.tracking.connection import NotRecorded
 from tasks.tracking.values import plain
 from tasks.trial import Trial
 
@@ -33,14 +32,13 @@ def send(client: MlflowClient, ledger: Ledger, trial: Trial, experiment: str, ru
     """Make every request of a trial that MLflow does not have yet a trace of its run.
 
     Raises:
-        NotRecorded: MLflow has not taken every one.
+        RuntimeError: MLflow has not taken every one.
     """
     wanted = {f"{trial.number:04d}/{path.stem}": path for path in requests(ledger.place_of(trial).path)}
-    known = _names(client, ledger, trial, experiment) if wanted else set()
-    for name in wanted.keys() - known:
+    for name in wanted.keys() - (_names(client, ledger, trial, experiment) if wanted else set()):
         _log(TRACE.validate_json(wanted[name].read_bytes()), wanted[name], ledger, trial, name, experiment, run_id)
-    if wanted.keys() > known and (left := wanted.keys() - _names(client, ledger, trial, experiment)):
-        raise NotRecorded(f"{len(left)} traces were not taken; MLflow takes them from version 3.4 on")
+    if wanted and (left := wanted.keys() - _names(client, ledger, trial, experiment)):
+        raise RuntimeError(f"{len(left)} traces were not taken; MLflow takes them from version 3.4 on")
 
 
 def _names(client: MlflowClient, ledger: Ledger, trial: Trial, experiment: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""The MLflow run of a trial: parameters, tags, metrics and log. (Of its campaign: campaign_run.py.)
+"""The MLflow run of a trial: name, tags and metrics. (Of its campaign: campaign_run.py.)
 
 The content of out/ comes from an untrusted program. MLflow draws a single point at step 0 as a bar, so scalars are
 logged there, and curves under `train/` against environment steps.
@@ -10,7 +10,6 @@ import getpass
 import math
 import os
 import sys
-from collections.abc import Sequence
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -19,11 +18,10 @@ from tasks.sandbox.progress import PROGRESS_LIMIT, parse_report
 from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import open_below
-from tasks.system.redact import clean, scrub_text
+from tasks.system.redact import scrub_text
 from tasks.tracking.values import NOTE, NOTE_CHARACTERS, MetricPoint, inert, metric_key, milliseconds, plain, points
 from tasks.trial import ResourceSample, Trial
 
-LOG_BYTES = 64 * 2**10
 CURVES, CURVE_POINTS, POINTS = 100, 200, 1000
 """Limits of a trial: curves, points of each, points in all."""
 WORDS = 500
@@ -42,17 +40,14 @@ def trial_name(ledger: Ledger, trial: Trial) -> str:
     return f"{trial.number:04d}{again} {trial.verdict.kind}{score} {ledger.campaign.name}"
 
 
-def trial_tags(ledger: Ledger, trial: Trial, commit: str | None) -> dict[str, str]:
+def trial_tags(ledger: Ledger, trial: Trial) -> dict[str, str]:
     said, runs = trial.proposal, trial.runs
     optional = {
         "level": trial.verdict.level,
-        "lineage.commit": commit,
         "model": plain(said.model)[:WORDS],
-        "category": plain(said.category)[:WORDS],
         "instead_of": plain(said.instead_of)[:WORDS],
         "isolation": runs[-1].isolation if runs else "",
         "machine": runs[-1].machine if runs else "",
-        "network": "on" if any(run.network for run in runs) else "",
     }
     return {
         "kind": "trial", "trial": str(trial.number), "attempt": str(trial.attempt), "proposer": said.proposer,
@@ -105,19 +100,12 @@ def trial_points(ledger: Ledger, trial: Trial) -> list[MetricPoint]:
     if trial.runs:
         values["time/train"] = math.fsum(run.seconds for run in trial.runs)
         values["memory/peak_gb"] = max(run.peak_memory or 0 for run in trial.runs) / 2**30 or None
-    for run in trial.runs:
-        for card, peak in enumerate(run.gpu_memory or ()):
-            key = f"memory/gpu{card}_peak_gb"
-            values[key] = max(values.get(key) or 0.0, peak / 2**30)
     found = [*curves(ledger.place_of(trial).progress, start), *system_points(trial)]
     if trial.verdict.kind != "crash":  # a crash has no score: never 0
         values |= {metric_key(scrub_text(name)): figure for name, figure in trial.score.also.items()}
         values |= {ledger.environment.metric: trial.score.value, "score/se": trial.score.se}
-        reruns = {"score/rerun": [one.score for one in trial.reruns if one.of == trial.number]}
-        reruns["champion/rerun"] = [one.score for one in trial.reruns if one.of != trial.number]
-        for key, scores in {"score/run": trial.score.runs, **reruns}.items():
-            for number, score in enumerate(scores, 1):
-                found += points({key: score.value}, end, number)
+        for number, score in enumerate(trial.score.runs, 1):
+            found += points({"score/run": score.value}, end, number)
     return [*points(values, end), *found]
 
 
@@ -162,30 +150,11 @@ def curves(progress: Path, start: int) -> list[MetricPoint]:
                 found.setdefault(point.key, []).append(point)
     kept = list(found.values())[:CURVES]
     each = min(CURVE_POINTS, POINTS // max(len(kept), 1))
-    return [point for curve in kept for point in _thin(curve, each)]
+    # At equal distances, the last one included: MLflow's table shows it.
+    return [point for curve in kept for point in curve[:: -math.ceil(len(curve) / each)][::-1]]
 
 
 def _number(value: object) -> float:
     """NaN for what is no number, or is an integer that no float holds."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     return float(value) if is_number else math.nan  # type: ignore[arg-type]
-
-
-def _thin(curve: Sequence[MetricPoint], limit: int) -> Sequence[MetricPoint]:
-    """At most `limit` (>= 2) points at equal distances, including the first and the last."""
-    if len(curve) <= limit:
-        return curve
-    return [curve[round(i * (len(curve) - 1) / (limit - 1))] for i in range(limit)]
-
-
-def log_tail(path: Path) -> str:
-    """The end of its printed output, safe to show, in whole lines if possible."""
-    if (file := open_below(path.parent, path.name)) is None:
-        return ""
-    with file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - LOG_BYTES))
-        tail = file.read(LOG_BYTES)
-    if size > LOG_BYTES:
-        tail = tail.partition(b"\n")[2] or tail
-    return "".join(f"{line}\n" for line in clean(tail.decode(errors="replace")))

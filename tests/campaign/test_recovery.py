@@ -23,6 +23,7 @@ from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tasks.system.daemon import Daemon
 from tests.support.ledgers import created
+from tests.support.prefect_api import remove_automations
 from tests.support.toy import nightshift, quadratic, slow, status
 
 CHECKOUT = Path(__file__).parents[2]
@@ -37,11 +38,7 @@ def test_automations_are_made_once_and_what_a_person_switches_off_stays_off(serv
     assert automations.put(server, None, {automations.RESUME: 20}) == [automations.RESUME]
     changed = known(server, automations.RESUME)
     assert (changed["id"], changed["enabled"], changed["trigger"]["within"]) == (resume["id"], False, 20)
-    ask(server, "POST", "/automations/", **automations.wanted()[0])
-    automations.put(server, None)
-    for one in automations.wanted():
-        for stored in ask(server, "POST", "/automations/filter", automations={"name": {"any_": [one["name"]]}}):
-            ask(server, "DELETE", f"/automations/{stored['id']}")
+    remove_automations(server)
 
 
 def known(server: str, name: str) -> Any:
@@ -107,7 +104,7 @@ def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_
     who: tuple[str, str] = tuple((directory / "auth").read_text().strip().split(":", 1))  # type: ignore[assignment]
     automations.put(server.url, who, {automations.SILENT: 40})
     deploy = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
-    own = {**os.environ, "PREFECT_HOME": str(directory)}  # the profile there names the server, and its login
+    own = {**os.environ, "PREFECT_API_URL": server.url, "PREFECT_API_AUTH_STRING": ":".join(who)}
     deployed = subprocess.run(deploy, cwd=CHECKOUT, env=own, capture_output=True, text=True, check=False)
     assert deployed.returncode == 0, deployed.stdout
     environment = str(quadratic(tmp_path / "quad", fit=slow(3)))

@@ -18,7 +18,8 @@ import pytest
 
 from environments.plugins import Refused
 from flows.status import urls
-from tasks.system.daemon import Daemon, Note, PortTaken, address, free_port, identity, page_of
+from tasks.system.commands import identity
+from tasks.system.daemon import Daemon, Note, address, free_port, page_of
 from tasks.tracking.sync import FILE
 from tests.support import prefect_api
 from tests.support.ledgers import created
@@ -47,29 +48,32 @@ def foreign() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_program_is_noted_alive_until_it_is_ended_with_all_of_its_processes(directory: Path) -> None:
     daemon = Daemon(directory, "worker")
-    process = daemon.launch(["sh", "-c", "echo hello; sleep 60 & wait"], os.environ, FOREIGN)
+    children: list[psutil.Process] = []
+
+    def is_up() -> bool:
+        note = daemon.living()
+        children[:] = psutil.Process(note.pid).children(recursive=True) if note else []
+        return len(children) == 2
+
+    daemon.start(["sh", "-c", "echo hello; sleep 60 & wait"], os.environ, FOREIGN, is_up)
     note = daemon.living()
-    assert note is not None and (note.pid, note.url, note.stays) == (process.pid, FOREIGN, False)
-    assert os.getsid(process.pid) == process.pid, "a Ctrl-C in our terminal does not reach it"
-    wait_until(lambda: len(psutil.Process(process.pid).children(recursive=True)) == 2)
-    below = psutil.Process(process.pid).children(recursive=True)[-1]
-    assert daemon.end()
-    process.wait(timeout=5)
-    assert not psutil.pid_exists(below.pid) or below.status() == psutil.STATUS_ZOMBIE
+    assert note is not None and note.url == FOREIGN
+    assert os.getsid(note.pid) == note.pid, "a Ctrl-C in our terminal does not reach it"
+    assert daemon.end() and psutil.wait_procs(children, 5)[1] == []
     assert daemon.living() is None and not daemon.end()
     assert daemon.log.read_text() == "hello\n"
+    assert daemon.is_own(FOREIGN), "it is known where it was"
 
 
 def test_after_a_reboot_the_same_number_is_somebody_elses_and_left_alone(
     directory: Path, foreign: subprocess.Popen[bytes], home: Path
 ) -> None:
     for name in NAMES:
-        Daemon(directory, name).write(Note(FOREIGN, foreign.pid, stays=True))
+        Daemon(directory, name).write(Note(FOREIGN, foreign.pid, "of an earlier boot"))
     assert page_of(home, "mlflow") is None
     done = nightshift("down")
     assert (done.returncode, done.stdout) == (0, "nothing of `nightshift up` is running\n"), done.stderr
     assert foreign.poll() is None
-    assert not list(directory.glob("*.json"))
 
 
 def test_mlflows_own_database_is_shown_by_up_and_where_it_is_served_by_its_address(
@@ -79,10 +83,10 @@ def test_mlflows_own_database_is_shown_by_up_and_where_it_is_served_by_its_addre
     elsewhere = {"command": "mlflow ui --backend-store-uri sqlite:////srv/other.db", "path": "/#/a"}
     (ledger.path / FILE).write_text(json.dumps({"urls": elsewhere}))
     assert urls(ledger) == {"mlflow_command": elsewhere["command"], "mlflow_path": "/#/a"}
-    own = {"command": f"mlflow ui sqlite:///{home / 'mlflow.db'}", "path": "/#/b"}
+    own = {"command": "nightshift up", "path": "/#/b"}
     (ledger.path / FILE).write_text(json.dumps({"urls": own}))
     assert urls(ledger) == {"mlflow_command": "nightshift up", "mlflow_path": "/#/b"}
-    note = Note("http://127.0.0.1:5000", foreign.pid, identity(foreign.pid), stays=True)
+    note = Note("http://127.0.0.1:5000", foreign.pid, identity(foreign.pid))
     Daemon(directory, "mlflow").write(note)
     assert urls(ledger) == {"mlflow_url": "http://127.0.0.1:5000/#/b"}
 
@@ -109,26 +113,26 @@ def serving(folder: Path, after: float) -> Callable[[int], list[str]]:
     return lambda port: ["sh", "-c", f"sleep {after}; {serve} {port}"]
 
 
-def launched(daemon: Daemon, command: Callable[[int], list[str]]) -> str:
+def launch(daemon: Daemon, command: Callable[[int], list[str]]) -> None:
     port = free_port(20_300 + os.getpid() % 5000)
-    return daemon.start(command(port), os.environ, port, address(port)).url
+    daemon.start(command(port), os.environ, address(port))
 
 
 def test_a_start_that_takes_too_long_is_ended(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     daemon = Daemon(directory, "server")
-    assert launched(daemon, serving(tmp_path, 0.5)) and daemon.living() and daemon.end()
+    launch(daemon, serving(tmp_path, 0.5))
+    assert daemon.living() and daemon.end()
     monkeypatch.setattr("tasks.system.daemon.START_SECONDS", 0.3)
     with pytest.raises(Refused, match=r"did not answer within 0 s; see .*server\.log"):
-        launched(daemon, serving(tmp_path, 9))
+        launch(daemon, serving(tmp_path, 9))
     assert daemon.living() is None
 
 
 def test_a_process_that_dies_while_it_starts_is_told_at_once_with_its_last_lines(directory: Path) -> None:
     daemon = Daemon(directory, "server")
     with pytest.raises(Refused, match=r"(?s)server ended with status 3 .*server\.log, which ends:\nno such table"):
-        launched(daemon, lambda _: ["sh", "-c", "echo no such table; exit 3"])
-    with pytest.raises(PortTaken):
-        launched(daemon, lambda _: ["sh", "-c", "echo 'Errno 98: Address already in use'; exit 3"])
+        launch(daemon, lambda _: ["sh", "-c", "echo no such table; exit 3"])
+    assert daemon.noted() is None, "its port is not kept"
     assert daemon.living() is None
 
 

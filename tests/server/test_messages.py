@@ -11,6 +11,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.server import automations
 from flows.server.api import Api
+from tests.support.prefect_api import remove_automations
 from tests.support.processes import wait_for
 from tests.support.receivers import webhook
 from tests.support.toy import nightshift
@@ -40,11 +41,7 @@ def test_every_block_of_the_name_gets_a_message_about_an_end_and_none_about_othe
                 ["good: Completed", "good: it says why"],
             ]  # fmt: skip
         finally:
-            for one in automations.wanted():
-                for stored in api.ask(
-                    "POST", "/automations/filter", {"automations": {"name": {"any_": [one["name"]]}}}
-                ):
-                    api.ask("DELETE", f"/automations/{stored['id']}")
+            remove_automations(lone_server)
 
 
 def end(api: Api, flow: str, name: str, state: str) -> None:

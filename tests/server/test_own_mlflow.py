@@ -45,7 +45,9 @@ def served(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iter
     shutil.copy(empty_mlflow, home / "mlflow.db")
     mlflow = Daemon(home / ".prefect", "mlflow")
     try:
-        note = mlflow_process.start(home)
+        mlflow_process.start(home)
+        note = mlflow.living()
+        assert note is not None
         with httpx.Client(timeout=60, trust_env=False) as client:
             yield Served(home, note, client)
     finally:
@@ -85,6 +87,6 @@ def test_another_user_and_a_trial_with_a_network_get_nothing(served: Served, tmp
 def test_the_password_is_in_private_files_and_on_no_command_line(served: Served) -> None:
     password = make_login(served.home).partition(":")[2].encode()
     files = [path for path in served.home.rglob("*") if path.is_file() and password in path.read_bytes()]
-    assert {path.name for path in files} == {"auth", "mlflow-auth.ini"}
+    assert {path.name for path in files} == {"auth"}
     assert all(path.stat().st_mode & 0o077 == 0 for path in files)
     assert password not in Path(f"/proc/{served.note.pid}/cmdline").read_bytes()

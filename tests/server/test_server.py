@@ -22,7 +22,7 @@ from environments.plugins import Refused
 from flows.server import server_process
 from flows.server.api import Api
 from flows.server.server_process import FIRST_PORT, prefect_server, stated_server
-from tasks.system.daemon import Daemon, free_port
+from tasks.system.daemon import Daemon, Note, free_port
 from tasks.system.login import make_login
 from tests.support.levels import SANDBOXED
 from tests.support.prefect_api import ask
@@ -68,14 +68,14 @@ def foreign() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.parametrize("url", [NOWHERE, "nonsense"])
 def test_a_stated_server_that_is_nowhere_is_refused(url: str, home: Path) -> None:
-    why = f"--server = {url}: no Prefect server answers there. Start it, or leave it out to use our own"
+    why = f"--server = {url}: no Prefect server answers there"
     with pytest.raises(Refused, match=re.escape(why)):
         stated_server(url, home)
 
 
 def test_an_export_of_our_own_server_holds_while_that_is_down(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", NOWHERE)
-    Daemon(home / ".prefect", "server").remember(9)
+    Daemon(home / ".prefect", "server").write(Note(NOWHERE, 1, "gone"))
     assert stated_server(None, home) is None, "it is started where it was"
 
 
@@ -94,25 +94,15 @@ def test_an_active_schedule_makes_runs(server: str) -> None:
     ask("DELETE", f"{server}/deployments/{deployment}")
 
 
-@pytest.mark.parametrize("stays", [True, False])
-def test_a_server_that_stays_is_not_stopped_by_its_last_user(settled: Path, stays: bool) -> None:
-    server = Daemon(settled / ".prefect", "server")
-    process = server.launch(["sleep", "60"], os.environ, NOWHERE, stays=stays)
-    server_process.stop_unused(settled / ".prefect")
-    assert (server.living() is not None) == stays
-    assert server.end() == stays
-    process.wait(timeout=30)
-
-
-def test_a_server_that_stays_keeps_its_port_and_says_who_has_taken_it(settled: Path) -> None:
+def test_a_server_whose_port_is_taken_goes_elsewhere_and_that_of_up_says_so(settled: Path) -> None:
     server = Daemon(settled / ".prefect", "server")
     with listening(first := free_port(FIRST_PORT)):
-        assert server.port(FIRST_PORT, stays=True) > first
-        server.remember(first)
+        assert server.port(FIRST_PORT, is_fixed=True) > first, "it had none before"
+        server.write(Note(f"http://127.0.0.1:{first}/api", 1, "gone"))
         with pytest.raises(Refused, match=rf"port {first}, .* is held by another program"):
-            server.port(FIRST_PORT, stays=True)
-        assert server.port(FIRST_PORT, stays=False) > first, "a campaign's own server goes elsewhere"
-    assert server.port(FIRST_PORT, stays=True) == first
+            server.port(FIRST_PORT, is_fixed=True)
+        assert server.port(FIRST_PORT, is_fixed=False) > first
+    assert server.port(FIRST_PORT, is_fixed=True) == first
     assert server.is_own(f"http://localhost:{first}/api") and not server.is_own("http://localhost:1/api")
 
 
@@ -122,10 +112,10 @@ def processes(home: Path) -> list[psutil.Process]:
     return [server, *server.children(recursive=True)]
 
 
-def is_gone(url: str, family: list[psutil.Process], home: Path) -> bool:
+def is_gone(url: str, family: list[psutil.Process]) -> bool:
     """Whether nothing of a server is left."""
     _, alive = psutil.wait_procs(family, timeout=5)
-    return not (alive or server_process.answers(url) or (home / ".prefect/server.json").exists())
+    return not alive and not server_process.answers(url)
 
 
 OWNER = """\
@@ -180,7 +170,7 @@ def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_
 
     Port 4200 is taken, and server.json names somebody else's process.
     """
-    theirs = {"url": OURS, "pid": foreign.pid, "started": psutil.Process(foreign.pid).create_time() - 60}
+    theirs = {"url": OURS, "pid": foreign.pid, "identity": "of an earlier boot"}
     (settled / ".prefect/server.json").write_text(json.dumps(theirs))
     with listening(FIRST_PORT), owner_of_a_server() as (owner, url):
         assert int(re.fullmatch(r"http://127.0.0.1:(\d+)/api", url)[1]) > FIRST_PORT  # type: ignore[index]
@@ -199,7 +189,7 @@ def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_
             assert api.ask("POST", "/flow_runs/count", {}) == 0
         first.close()
         assert server_process.answers(url), "somebody still uses it"
-    assert is_gone(url, family, settled)
+    assert is_gone(url, family)
     assert foreign.poll() is None
 
 
@@ -219,7 +209,7 @@ def test_another_user_and_a_trial_with_a_network_get_nothing_of_our_own_server(s
         password = make_login(settled).encode()
         assert password not in Path(f"/proc/{note.pid}/cmdline").read_bytes()
         files = [path for path in settled.rglob("*") if path.is_file() and password in path.read_bytes()]
-        assert {path.name for path in files} == {"auth", "profiles.toml"}
+        assert {path.name for path in files} == {"auth"}
         assert all(path.stat().st_mode & 0o077 == 0 for path in files)
 
 
@@ -234,3 +224,18 @@ def test_prefects_home_is_ours_and_no_profile_of_the_users_is_read(tmp_path: Pat
     done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
     assert done.stdout.split() == [str(tmp_path / ".prefect"), "ephemeral"], done.stderr
     assert (tmp_path / ".prefect").stat().st_mode & 0o777 == 0o700
+
+
+def test_what_a_dead_server_was_not_told_holds_up_no_end(home: Path) -> None:
+    code = (
+        "from pathlib import Path; from flows.server import server_process\n"
+        f"server_process.settle_in(Path({str(home)!r}))\n"
+        f"with server_process.used({NOWHERE!r}, Path({str(home)!r})):\n"
+        "    from prefect.events import emit_event\n"
+        "    for each in range(9): emit_event('lost', {'prefect.resource.id': 'any'})\n"
+        f"    server_process.drain({NOWHERE!r})\n"
+        "print('said'); server_process.leave(3)"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (3, "said\n"), done.stderr

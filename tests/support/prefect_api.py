@@ -26,6 +26,11 @@ def refusal(method: str, url: str, body: Any = None, auth: tuple[str, str] | Non
     raise AssertionError(f"{method} {url} is not refused: {answered}")
 
 
+def remove_automations(url: str) -> None:
+    for one in ask("POST", f"{url}/automations/filter", {}):
+        ask("DELETE", f"{url}/automations/{one['id']}")
+
+
 @contextlib.contextmanager
 def prefect_at(url: str) -> Iterator[None]:
     """Have the flows and tasks of this process run at that server."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from flows.server import automations
 from flows.server.api import Api
+from tests.support.prefect_api import remove_automations
 from tests.support.processes import wait_for
 from tests.support.toy import environment, quadratic, slow
 
@@ -116,9 +117,7 @@ def site(url: str, logs: Path, workers: int = 2) -> Iterator[Site]:
         for number in range(workers):
             found.hire(f"worker-{number + 1}")
         yield found
-    for one in automations.wanted():
-        for known in pool.ask("POST", "/automations/filter", automations={"name": {"any_": [one["name"]]}}):
-            pool.ask("DELETE", f"/automations/{known['id']}")
+    remove_automations(url)
 
 
 @contextlib.contextmanager

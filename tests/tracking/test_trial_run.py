@@ -38,11 +38,11 @@ def test_lines_that_are_no_reports_and_values_that_are_no_numbers_are_passed_ove
     assert curves(path, 1000) == [MetricPoint("train/a", 3.0, 3000, 7)]
 
 
-def test_a_long_curve_is_thinned_and_keeps_its_ends(tmp_path: Path) -> None:
+def test_a_long_curve_is_thinned_and_keeps_its_end(tmp_path: Path) -> None:
     path = written(tmp_path, *(report(step, a=float(step)) for step in range(1001)))
     steps = [point.step for point in curves(path, 0)]
-    assert len(steps) == trial_run.CURVE_POINTS and (steps[0], steps[-1]) == (0, 1000)
-    assert {after - before for before, after in pairwise(steps)} <= {5, 6}
+    assert len(steps) <= trial_run.CURVE_POINTS and steps[-1] == 1000
+    assert {after - before for before, after in pairwise(steps)} == {6}
 
 
 def test_a_report_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:

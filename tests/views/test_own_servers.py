@@ -17,7 +17,7 @@ def run_both(home: Path) -> None:
     """Have this process stand for both servers."""
     (home / ".prefect").mkdir(parents=True, exist_ok=True)
     for name, url in (("server", PREFECT), ("mlflow", MLFLOW)):
-        note = Note(url, os.getpid(), identity(os.getpid()), stays=True)
+        note = Note(url, os.getpid(), identity(os.getpid()))
         Daemon(home / ".prefect", name).write(note)
 
 
