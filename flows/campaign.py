@@ -18,9 +18,7 @@ from flows.engine.night import Night, Terms, opened
 from flows.engine.proposing import next_turn
 from flows.engine.stopping import Stop, reached
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.form import form
-from flows.spec.naming import flow_run_name, named, tag
-from flows.spec.refusal import fails_when_refused
+from flows.spec.flow import fails_when_refused, flow_run_name, form, named
 from tasks.bench import Bench
 from tasks.checkpoint import result_in, result_of
 from tasks.decide import decide
@@ -31,7 +29,7 @@ from tasks.train import train
 
 
 @form  # its parameters are the options of flows/spec/spec.py
-@flow(flow_run_name=flow_run_name, on_running=[tag], validate_parameters=False)  # CampaignSpec says what is wrong
+@flow(flow_run_name=flow_run_name, validate_parameters=False)  # CampaignSpec says what is wrong
 @fails_when_refused
 def campaign(environment: str, name: str | None = None, **options: Any) -> State[str]:
     """Improve an environment's program overnight: propose, train, evaluate, decide, and certify the champion."""

@@ -13,9 +13,7 @@ from flows.engine.night import opened
 from flows.engine.preparation import ensure_prepared
 from flows.engine.transfer import longest, questions
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.form import titled
-from flows.spec.naming import tag
-from flows.spec.refusal import fails_when_refused
+from flows.spec.flow import fails_when_refused, titled
 from flows.spec.spec import CERTIFY
 from flows.status import stored_spec
 from tasks.describe import where
@@ -27,10 +25,7 @@ Runs = Annotated[int | None, CERTIFY["runs"]]
 Budget = Annotated[str, CERTIFY["budget"]]
 
 
-@flow(
-    name="certify", flow_run_name="{name} certificate", on_running=[tag], persist_result=True,
-    result_serializer="json",
-)  # fmt: skip
+@flow(name="certify", flow_run_name="{name} certificate", persist_result=True, result_serializer="json")
 @fails_when_refused
 def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> State[str]:  # noqa: B006 (Prefect shows the default)
     """Compare fresh runs of a campaign's champion with fresh runs of its baseline."""

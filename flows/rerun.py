@@ -12,9 +12,7 @@ from flows.campaign import measure, search
 from flows.engine.certifying import certify_at_the_end
 from flows.engine.night import opened
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.form import titled
-from flows.spec.naming import tag
-from flows.spec.refusal import fails_when_refused
+from flows.spec.flow import fails_when_refused, titled
 from flows.status import stored_spec
 from tasks.describe import verdict_of
 from tasks.store.ledger import Ledger
@@ -24,10 +22,7 @@ Name = Annotated[str, titled("Campaign", "Name of a campaign that has ended.")]
 Number = Annotated[int, titled("Trial", "Number of a finished trial; 0 is the baseline.", ge=0)]
 
 
-@flow(
-    name="rerun", flow_run_name="{name} trial {trial} again", on_running=[tag], persist_result=True,
-    result_serializer="json",
-)  # fmt: skip
+@flow(name="rerun", flow_run_name="{name} trial {trial} again", persist_result=True, result_serializer="json")
 @fails_when_refused
 def rerun(name: Name, trial: Number) -> State[str]:
     """Run a trial of a campaign again: another attempt at the same proposal, decided after all other trials."""

@@ -24,7 +24,7 @@ from flows.engine.launching import FLOW, POLL_SECONDS, REQUEST, SHARE, LaunchReq
 from flows.engine.night import Terms
 from flows.engine.recovery import cancellable
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.refusal import fails_when_refused
+from flows.spec.flow import fails_when_refused
 from flows.status import stored_spec
 from tasks.bench import Bench
 from tasks.checkpoint import result_of, results_in

@@ -17,7 +17,7 @@ import httpx
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from environments.plugins import Refused
-from flows.cli import deciding, machine, problems, running, seeing, services, skills
+from flows.cli import deciding, doctor, machine, problems, running, seeing, services
 from flows.server.server_process import leave
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
@@ -26,8 +26,8 @@ VERBS: dict[str, tuple[Callable[..., int] | App, ...]] = {
     "Seeing": (seeing.status, seeing.report, seeing.logs, seeing.replay),
     "Deciding": (deciding.certify, deciding.compare, deciding.propose, deciding.approve, deciding.reject),
     "Taking": (seeing.export,),
-    "Problems": (problems.env, skills.skill),
-    "Machine": (services.up, services.down, machine.prune, machine.sync, machine.doctor),
+    "Problems": (problems.env, problems.skill),
+    "Machine": (services.up, services.down, machine.prune, machine.sync, doctor.doctor),
 }
 """The verbs by the heading above them. Cyclopts drops the _ at the end of a name."""
 
@@ -71,15 +71,12 @@ def main() -> None:
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FINISHED
-    except httpx.HTTPError as fault:
-        print(f"nightshift: {fault}", file=sys.stderr)
-        code = FAILED
     except OSError as fault:
         # A file that is not there, or may not be read or written; else the machine: no space, no server.
         is_refused = bool(fault.filename) and fault.errno not in (errno.ENOSPC, errno.EDQUOT)
         print(f"nightshift: {f'{fault.filename}: {fault.strerror}' if is_refused else fault}", file=sys.stderr)
         code = REFUSED if is_refused else FAILED
-    except (Refused, CycloptsError) as refused:
-        print(f"nightshift: {refused}", file=sys.stderr)
-        code = REFUSED
+    except (Refused, CycloptsError, httpx.HTTPError) as fault:
+        print(f"nightshift: {fault}", file=sys.stderr)
+        code = FAILED if isinstance(fault, httpx.HTTPError) else REFUSED
     leave(code if isinstance(code, int) else FINISHED)

@@ -1,25 +1,34 @@
-"""Parameters, diffs and places as several verbs take them on the command line."""
+"""What several verbs take on the command line: parameters, diffs, `--set key=value`, and a spec.toml under options."""
 
 from __future__ import annotations
 
-import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from environments.plugins import Refused
+from pydantic import TypeAdapter, ValidationError
+
+from environments.plugins import Refused, explain
+from environments.space import Value
+from flows.cli import consent
+from flows.spec.spec import Spec, laid_over, lasting, read_spec, spread
 from tasks.editing.edits import EditFailed
 from tasks.trial import Params
+
+PARAMS = TypeAdapter(dict[str, Value])
+OF_PLUGINS = {"proposer": "options", "rule": "rule_options", "cancel": "cancel_options"}
+"""Which option of a campaign holds the values whose key begins so."""
+STDIN = "/dev/stdin"
+"""The spec.toml of a detached campaign: its parent writes it."""
 
 
 def parse_params(text: str | bytes, what: str) -> Params:
     """Parameters as JSON; `what` names them in a refusal."""
     try:
-        params = json.loads(text)
-    except ValueError as wrong:
-        raise Refused(f"{what} {text!r} is not JSON: {wrong}") from wrong
-    if not isinstance(params, dict) or not all(isinstance(v, int | float | str) for v in params.values()):
-        raise Refused(f'{what} {text!r}: give a JSON object of numbers, texts and booleans, such as {{"lr": 0.001}}')
-    return params
+        return PARAMS.validate_json(text)
+    except ValidationError as wrong:
+        raise explain(wrong, what) from wrong
 
 
 def read_diff(path: Path, what: str) -> str:
@@ -31,10 +40,8 @@ def read_diff(path: Path, what: str) -> str:
 
 
 def placed(diff: str, what: str, program: Mapping[str, str], editable: Sequence[str]) -> str:
-    """A diff with the line numbers that its context has in the program.
-
-    Raises:
-        Refused: a hunk fits nowhere, or in several places, or it changes another file; `what` names it.
+    """A diff with the line numbers that its context has in the program. Raises Refused: a hunk fits nowhere, or in
+    several places, or it changes another file; `what` names it.
     """
     from tasks.editing.edits import diff_of
     from tasks.formats import NoEdit
@@ -49,6 +56,46 @@ def placed(diff: str, what: str, program: Mapping[str, str], editable: Sequence[
         raise Refused(f"{what}: {str(wrong).replace(' of the answer', '')}") from wrong  # a diff is one whole answer
 
 
-def as_typed(folder: Path) -> str:
-    """A folder as the name of an environment: ./ in front, since a bundled one may be called so too."""
-    return str(folder) if folder.is_absolute() or str(folder).startswith(".") else f"./{folder}"
+def stated(environment: str | None, *, settings: list[str], trust: bool = False, **given: Any) -> dict[str, Any]:
+    """The parameters of the flow that the command line gives, with those of a spec.toml; those left out are absent.
+    Raises Refused: an option or a value of the file is invalid, or nobody agrees to what the file asks for.
+    """
+    over = spread({**given, **parse_settings(settings)})
+    Spec.of("command line", environment="any", **over)
+    if environment is None:
+        return over
+    if not environment.endswith((".toml", STDIN)):
+        return {"environment": lasting(environment), **over}
+    base = read_spec(Path(environment))
+    consent.ask_about_spec(base, Path(environment), trust)
+    return laid_over(base, over)
+
+
+def parse_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
+    """The values of --set, by the option of a campaign that holds them: `overrides`, or one of OF_PLUGINS.
+
+    Values that are not valid TOML are texts.
+    """
+    tables: dict[str, dict[str, Any]] = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key:
+            raise Refused(f"--set {setting!r}: give key=value, such as budget_seconds=30")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        plugin, dot, name = key.partition(".")
+        if dot and plugin in OF_PLUGINS:
+            tables.setdefault(OF_PLUGINS[plugin], {})[name] = value
+        else:
+            tables.setdefault("overrides", {})[key] = value
+    return tables
+
+
+def overrides_only(settings: list[str]) -> dict[str, Value]:
+    """The keys of environment.toml, for a verb without a campaign. Refused if an option of a plug-in is among them."""
+    tables = parse_settings(settings)
+    for table in tables.keys() - {"overrides"}:
+        raise Refused(f"--set: {table} belong to a campaign, and there is none here: leave them out")
+    return tables.get("overrides", {})

@@ -18,11 +18,11 @@ import re
 import secrets
 import statistics
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from filelock import FileLock, Timeout
 from pydantic import TypeAdapter
@@ -59,10 +59,8 @@ RUNS = (5, 5)
 """Of each arm by default; FEWEST in a deterministic environment."""
 ONE_RUN = ("ignores its seed", "learned nothing")
 """How the reasons begin for which all runs of an arm are one and the same."""
-EXIT_CODES = {"better": 0, "worse": 3}
-"""Of A; 1 where neither was shown."""
-Verdict = Literal["better", "worse", "not shown"]
-"""Of A."""
+EXIT_CODES = {"better": 0, "not shown": 1, "worse": 3}
+"""By the verdict, which is about A."""
 ABOUT: dict[BlockUnits, str] = {
     "fresh": "each run was judged on fresh units",
     "disjoint": "each run was judged on questions of its own: this is about questions like those of the pool",
@@ -91,10 +89,8 @@ class Declaration:
     """One-sided error that may be spent by each group."""
 
     def with_more(self, counts: Counts, environment: Environment) -> Declaration:
-        """With another group of runs, in an order in which the arms take turns at random.
-
-        Raises:
-            Refused: the best result of all could not show a difference.
+        """With another group of runs, in an order in which the arms take turns at random. Raises Refused: the best
+        result of all could not show a difference.
         """
         draw, jobs, order = random.Random(f"{self.seed}/{len(self.groups)}"), self.jobs, dict[Job, float]()
         for arm, count in zip(self.sides, counts, strict=True):
@@ -135,18 +131,22 @@ class Match:
 
     def play(self, say: Callable[[str], None]) -> dict[str, Any]:
         """Make the runs that are missing; the content of comparison.json. Refused if another process is at it."""
-        with _locked(self.stage.folder):
-            done = self.finished()
-            due = [] if self.flaw(done) else self.missing(done)
-            with closing(self.stage.make(due, done)) as runs:
-                for one in runs:
-                    done.append(one)
-                    say(f"{one.arm.upper()} {one.number}  seed {one.run.seed:<10}  {single_runs.score_text(one.score)}")
-                    if self.flaw(done):
-                        break
-            document = self.document(self.finished())
-            write_atomic(self.stage.folder / "comparison.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
-        return document
+        try:
+            with FileLock(self.stage.folder / "lock").acquire(0):
+                done = self.finished()
+                with closing(self.stage.make([] if self.flaw(done) else self.missing(done), done)) as runs:
+                    for one in runs:
+                        done.append(one)
+                        text = single_runs.score_text(one.score)
+                        say(f"{one.arm.upper()} {one.number}  seed {one.run.seed:<10}  {text}")
+                        if self.flaw(done):
+                            break
+                document = self.document(self.finished())
+                text = json.dumps(document, indent=2, allow_nan=False)
+                write_atomic(self.stage.folder / "comparison.json", text + "\n")
+                return document
+        except Timeout:
+            raise Refused(f"another process is running this comparison, {self.stage.folder}") from None
 
     def finished(self) -> list[FreshRun]:
         """The runs that were made."""
@@ -186,10 +186,10 @@ class Match:
             arm: {"named": side.text, "params": side.params, "edited": side.edit is not None, "score": _mean(scores)}
             for (arm, side), scores in zip(declared.sides.items(), (a, b), strict=True)
         }
-        runs = [{"arm": one.arm.upper(), "number": one.number, **self.stage.facts(one.run, one.score)} for one in done]
         return {
             **sides, "environment": problem.name, "metric": problem.metric, "direction": problem.direction,
-            "seed": declared.seed, "runs": runs,
+            "seed": declared.seed,
+            "runs": [{"arm": one.arm.upper(), "number": one.number, **self.stage.facts(one)} for one in done],
             **{key: test and getattr(test, key) for key in ("gain", "low", "high", "p")},
             "level": level, "verdict": shown, "units": units, "words": words, "directory": str(self.stage.folder),
         }  # fmt: skip
@@ -221,16 +221,16 @@ def difference(groups: Sequence[Group], levels: Sequence[float], deterministic: 
     return Comparison(one.gain, one.low, high, min(2 * min(one.p, other.p), 1.0))
 
 
-def verdict(test: Comparison | None, a: Sequence[Score], b: Sequence[Score], level: float) -> Verdict:
-    """Whether A is better. Of a side with a crashed run nothing is known but its lucky runs: it is not shown to be."""
+def verdict(test: Comparison | None, a: Sequence[Score], b: Sequence[Score], level: float) -> str:
+    """Whether A is `better`, `worse` or `not shown`: of a side with a crashed run only its lucky runs are known."""
     if test is None or test.p > level or not test.gain:
         return "not shown"
-    ahead: Verdict = "better" if test.gain > 0 else "worse"
+    ahead = "better" if test.gain > 0 else "worse"
     return "not shown" if any(score.value is None for score in (a if test.gain > 0 else b)) else ahead
 
 
 def sentence(
-    test: Comparison | None, verdict: Verdict, names: Sequence[str], a: Sequence[Score], b: Sequence[Score],
+    test: Comparison | None, verdict: str, names: Sequence[str], a: Sequence[Score], b: Sequence[Score],
     units: BlockUnits,
 ) -> str:  # fmt: skip
     """Which side is better and by at least how much, what that is about, and which runs crashed."""
@@ -273,11 +273,11 @@ def strip(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def draw(document: Mapping[str, Any], path: Path) -> Path | None:
-    """A picture of the runs and their means; None while there is no score."""
+def draw(document: Mapping[str, Any], folder: Path) -> Path:
+    """A picture of the runs and their means, in this folder; the folder itself while there is no score."""
     arms = _values(document)
     if not any(arms.values()):
-        return None
+        return folder
     with canvas.styled():
         figure = canvas.blank(7.0, 2.6)
         axes = figure.subplots()
@@ -291,8 +291,8 @@ def draw(document: Mapping[str, Any], path: Path) -> Path | None:
         title = textwrap.fill(canvas.plain(document["words"].partition("\n")[0], 300), 110)
         axes.set_title(title, fontsize=8, loc="left")
         content = canvas.png(figure)
-    write_atomic(path, content)
-    return path
+    write_atomic(folder / "comparison.png", content)
+    return folder / "comparison.png"
 
 
 def _values(document: Mapping[str, Any]) -> dict[str, list[float]]:
@@ -302,9 +302,7 @@ def _values(document: Mapping[str, Any]) -> dict[str, list[float]]:
 
 def declare(question: Question, counts: Counts | None, seed: int | None, isolation: Isolation) -> Match:
     """The comparison of two sides: the one that was declared, if there is one of the same under the same conditions.
-
-    Raises:
-        Refused: a side cannot be run there, or so few or so many runs are of no use; nothing is left then.
+    Raises Refused: a side cannot be run there, or so few or so many runs are of no use; nothing is left then.
     """
     with single_runs.set_up(question, FOLDER, isolation) as stage:
         folder, problem = stage.folder, stage.environment
@@ -320,9 +318,8 @@ def declare(question: Question, counts: Counts | None, seed: int | None, isolati
                     file_trees.remove(folder)
                     return earlier
         train = secrets.randbelow(2**31) if seed is None else seed
-        by_default = (FEWEST, FEWEST) if problem.deterministic else RUNS
         new = Declaration(problem.name, question.overrides, {**stage.sides}, digest, train)
-        new = new.with_more(counts or by_default, problem)
+        new = new.with_more(counts or ((FEWEST, FEWEST) if problem.deterministic else RUNS), problem)
         made, runs = problem.prepared and output.read(problem.prepared), len(new.jobs)
         has = made.questions.get("confirm", runs) if made else runs
         if problem.judge.block_units == "disjoint" and has < runs:
@@ -370,33 +367,23 @@ def parse_runs(text: str) -> Counts:
 
 
 def show(match: Match, as_json: bool) -> int:
-    """Make the runs that are missing, and say what all of them show: 0: A is better, 3: B is, 1: neither was shown."""
+    """Make the runs that are missing, and say what all of them show; the exit code."""
     stage, (a, b) = match.stage, match.declared.sides.values()
-    if not as_json:
+    if as_json:
+        document = match.play(lambda line: None)
+        draw(document, stage.folder)
+        terminal.print_json(document)
+    else:
         print(f"A: {clean(a.text)}\nB: {clean(b.text)}")
         if missing := match.missing(match.finished()):
             each = f"of {stage.environment.budget_seconds:g} s at most, {len(stage.slots.parts)} at a time"
             print(f"{len(missing)} fresh runs in {stage.environment.name}, {each}", flush=True)
-    document = match.play(lambda line: None if as_json else print(line, flush=True))
-    picture = draw(document, stage.folder / "comparison.png")
-    words = document["words"]
-    if as_json:
-        terminal.print_json(document)
-    else:
-        print("\n".join([*strip(document), *map(clean, words.splitlines())]))
+        document = match.play(lambda line: print(line, flush=True))
+        print(*strip(document), *map(clean, document["words"].splitlines()), sep="\n")
         if document["gain"] is not None and document["verdict"] == "not shown":
             print("more runs of both may show one: nightshift compare --more 4")
-        print(f"see {picture or document['directory']}")
-    return EXIT_CODES.get(document["verdict"], 1)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    try:
-        with FileLock(folder / "lock").acquire(0):
-            yield
-    except Timeout:
-        raise Refused(f"another process is running this comparison, {folder}") from None
+        print(f"see {draw(document, stage.folder)}")
+    return EXIT_CODES[document["verdict"]]
 
 
 def _write(folder: Path, declaration: Declaration) -> None:

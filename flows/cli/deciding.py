@@ -10,10 +10,10 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from environments.plugins import Refused
-from flows.cli.arguments import parse_params, placed, read_diff
+from flows.cli import foreground
+from flows.cli.arguments import overrides_only, parse_params, placed, read_diff
 from flows.cli.options import Budget, Isolation, Json, On, Runs, Seed, Server, Settings, Trust, Unsandboxed  # fmt: skip
 from flows.cli.seeing import newest
-from flows.cli.set_option import overrides_only
 from flows.server import server_process
 from flows.views.terminal import print_json
 from tasks.editing.edits import patched
@@ -46,8 +46,6 @@ def certify(
     Example: nightshift certify night --on ./harder --runs 10
     """
     server_process.settle_in(home())
-    from flows.cli import foreground
-
     return foreground.certify(campaign or newest(), on or [], runs, budget, trust, server, json)
 
 
@@ -95,15 +93,13 @@ def compare(
         more: So many runs more, of the named or the last comparison.
     """
     server_process.settle_in(home())
-    from flows.cli import comparing, own_script, sides, single_runs  # these import Prefect
+    from flows.cli import comparing, own_script, single_runs  # these import Prefect
 
     given = {"a": a, "b": b, "on": on, "train": train, "eval": eval_, "optuna": optuna, "rl-zoo": rl_zoo}
     if {name for name, value in given.items() if value} not in [{*form.split()} for form in FORMS]:
         raise Refused(UNCLEAR)
     fresh, further = (comparing.parse_runs(text) if text else None for text in (runs, more))
-    if a and b and not train and not on and (campaign := sides.certified_campaign(a, b)):
-        from flows.cli import foreground
-
+    if a and b and not train and not on and (campaign := single_runs.certified_campaign(a, b)):
         single_runs.print_aside(f"{campaign}'s champion against its baseline: these runs count with those of `certify`")
         return foreground.certify(campaign, [], max(further or fresh or (0,)) or None, "", trust, None, json)
     overrides, sandbox = overrides_only(set_ or []), single_runs.isolated(isolation, allow_unsandboxed)
@@ -116,14 +112,12 @@ def compare(
             script = own_script.OwnScript(train, eval_, Path.cwd(), minutes, minimize)
             question = script.question(*named, draft, overrides)
         elif a and b:
-            question = sides.between(a, b, on, overrides, trust)
+            question = single_runs.between(a, b, on, overrides, trust)
         if question:
             match = comparing.declare(question, fresh, seed, sandbox)
         else:
             match = comparing.reopen(comparing.newest(), sandbox)
-    if further:
-        match = comparing.with_more(match, further)
-    return comparing.show(match, json)
+    return comparing.show(comparing.with_more(match, further) if further else match, json)
 
 
 def propose(
@@ -151,10 +145,8 @@ def propose(
     champion, trials = best(history), {trial.number: trial for trial in history}
     if not values and diff is None:
         raise Refused("a proposal needs --params, --diff or both: say what is to be different")
-    if base is not None and diff is None:
-        raise Refused(f"--base {base}: it names the trial that --diff applies to: give --diff too, or leave it out")
-    if base and base not in trials:
-        raise Refused(f"--base {base}: campaign {campaign!r} has no such trial")
+    if base is not None and (diff is None or (base and base not in trials)):
+        raise Refused(f"--base {base}: it names the finished trial of {campaign} that --diff applies to")
     start = champion.proposal.params if champion else ledger.environment.defaults
     tunable = {name: value for name, value in start.items() if name in ledger.environment.space}
     complete, files = ledger.environment.complete({**tunable, **values}), None

@@ -1,11 +1,18 @@
-"""The checks of `nightshift doctor` on any machine, a function each. They change nothing and show no secret."""
+"""`nightshift doctor`: whether this machine is ready, and with `--for` whether it is for one environment.
+
+A function is a check. They change nothing, train nothing and show no secret; those of prime-rl ask the files and
+commands that a trial asks, in the trainer's own words.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -14,55 +21,113 @@ from typing import Literal, NamedTuple
 import httpx
 import psutil
 from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
 
+import environments
+from environments import Environment
 from environments.plugins import Refused
+from flows.cli import consent
+from flows.cli.arguments import overrides_only
+from flows.cli.options import Json, Settings, Trust
+from flows.cli.validation import lacking
 from flows.server import server_process
 from flows.server.api import Api
+from flows.views import terminal
 from tasks.machine.gpus import GpuError, find, processes_on
-from tasks.machine.slots import describe
+from tasks.machine.slots import describe, slots_of
+from tasks.recipes import output, preparing
 from tasks.remote import jobs
 from tasks.sandbox import cgroup, isolation
+from tasks.store import workspace
 from tasks.system.commands import Unanswered, ask
 from tasks.system.daemon import page_of
 from tasks.system.home import REMEDY, home
 from tasks.system.redact import without_passwords
+from tasks.system.slot import VISIBLE
+from tasks.system.variables import variables
 from tasks.tracking.connection import locate, without_credentials
 
 LITTLE_DISK, NO_DISK = 10 * 2**30, 2**30
 """Free bytes below which a campaign may fill the disk, and below which it will."""
 ASK_SECONDS = 3.0
+PRIME_RL_SECONDS = 50.0
+"""For torch to be imported, or for `rl --dry-run`."""
+BIN = ".venv/bin"
+"""Of prime-rl's checkout."""
+PROBE = """\
+import importlib.util
+try:
+    import torch
+    for number in range(2):
+        torch.zeros(1, device=f"cuda:{number}")
+except Exception as fault:
+    raise SystemExit(f"{type(fault).__name__}: {fault}")
+if lacking := [name for name in ("prime_rl", "vllm", "verifiers") if importlib.util.find_spec(name) is None]:
+    raise SystemExit(f"no module named {lacking[0]}")
+"""
+"""For prime-rl's Python: torch itself says where the driver is too old, or has no kernels for a GPU."""
+MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
 
 
 class Check(NamedTuple):
-    """The result of one check."""
+    """The result of one check: `bad` must be fixed, a `note` is good to know."""
 
     state: Literal["ok", "note", "bad"]
-    """`bad` must be fixed; a `note` is good to know."""
     fact: str
     remedy: str = ""
-    """What to do; empty where the state is ok."""
+
+
+def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
+    """Check whether this machine is ready, for one environment too. Changes nothing.
+
+    Example: nightshift doctor --for gsm8k
+
+    Args:
+        for_: Also check whether a campaign of this environment can run here.
+    """
+    if for_ is None and (set_ or trust):
+        raise Refused("--set and --trust are about an environment: name it with --for ENVIRONMENT")
+    checks = check_machine()
+    if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
+        server_process.settle_in(home())  # before Prefect, which these checks import
+        overrides = overrides_only(set_ or [])
+        consent.ask_about(for_, overrides, trust)
+        checks |= check_environment(environments.named(for_, overrides), home())
+    bad = sum(check.state == "bad" for check in checks.values())
+    if json:
+        documents = [{"name": name, **check._asdict()} for name, check in checks.items()]
+        terminal.print_json({"healthy": not bad, "checks": documents})
+        return 1 if bad else 0
+    table = Table.grid(padding=(0, 2))
+    for name, check in checks.items():
+        remedy = f" → {terminal.clean(check.remedy)}" if check.remedy else ""
+        table.add_row(Text(*MARKS[check.state]), name, Text(f"{terminal.clean(check.fact)}{remedy}"))
+    terminal.put(terminal.console(), table)
+    print(f"{bad} thing{'s' * (bad > 1)} to fix" if bad else "healthy")
+    return 1 if bad else 0
 
 
 def check_machine() -> dict[str, Check]:
     """Every check by its name, in the order of the report. Without a home, those that need one are left out."""
-    checks = {"isolation": isolation_level, "gpus": gpus, "machine": machine}
+    checks = results({"isolation": isolation_level, "gpus": gpus, "machine": machine})
     try:
         runs = home()
     except Refused as fault:
-        return results(checks) | {"home": Check("bad", str(fault).removesuffix(f": {REMEDY}"), REMEDY)}
-    of_home = {"home": home_folder, "disk": disk, "prefect": prefect, "mlflow": mlflow}
-    return results(checks | {name: partial(check, runs) for name, check in of_home.items()} | {"remote": remote})
+        return checks | {"home": Check("bad", str(fault).removesuffix(f": {REMEDY}"), REMEDY)}
+    of_home = {"home": home_folder, "disk": disk, "prefect": prefect, "mlflow": mlflow, "remote": remote}
+    return checks | results({name: partial(check, runs) for name, check in of_home.items()})
 
 
 def results(checks: Mapping[str, Callable[[], Check]]) -> dict[str, Check]:
-    """What each check finds; one that cannot be made is bad."""
-    found = {}
+    """What each check says; one that cannot be made is bad."""
+    results = {}
     for name, check in checks.items():
         try:
-            found[name] = check()
+            results[name] = check()
         except (OSError, ValueError, Refused, Unanswered, httpx.HTTPError) as fault:  # a bug prints its traceback
-            found[name] = Check("bad", without_passwords(str(fault)), "correct that, and try again")
-    return found
+            results[name] = Check("bad", without_passwords(str(fault)), "correct that, and try again")
+    return results
 
 
 def isolation_level() -> Check:
@@ -70,9 +135,7 @@ def isolation_level() -> Check:
     best, *_ = probed = isolation.findings()
     level = next((each.level for each in probed if each.works), "none")
     if best.works:
-        limits = (
-            "a cgroup limits" if cgroup.find() else "rlimits limit each process, since no cgroup can be made, and not"
-        )
+        limits = "a cgroup limits" if cgroup.find() else "no cgroup can be made, so rlimits limit each process, and not"
         return Check("ok", f"trials run at isolation {level}; {limits} the memory of a whole trial")
     remedy = "allow bwrap to create user namespaces, which a container or AppArmor may forbid"
     if not shutil.which("bwrap"):
@@ -93,12 +156,12 @@ def gpus() -> Check:
         return Check("note", "no GPU with NVIDIA's driver: programs train on the CPU", remedy)
     facts, remedy = [], ""
     for gpu in visible:
-        size = decimal(gpu.memory) if gpu.memory is not None else "memory unknown"
         try:
             users = ", ".join(map(describe, processes_on(gpu.uuid)))
         except GpuError as fault:
             faults.append(f"GPU {gpu.index}: {fault}")
             continue
+        size = decimal(gpu.memory) if gpu.memory is not None else "memory unknown"
         facts.append(f"{gpu.index}: {gpu.name}, {size}, {f'used by {users}' if users else 'free'}")
         if users:
             remedy = "wait for the programs, or choose a free GPU with CUDA_VISIBLE_DEVICES"
@@ -123,17 +186,16 @@ def home_folder(runs: Path) -> Check:
         return Check("bad", f"{runs} is not writable", "make it writable, or set NIGHTSHIFT_HOME to another folder")
     if mode & 0o066:  # others may pass through (x), as the user of a database below it must
         return Check("note", f"{runs} is readable by others (mode {mode:04o})", f"`chmod 700 {runs}`")
-    return Check("ok", f"{runs} is writable and private (mode {mode:04o})")
+    return Check("ok", f"{runs} is writable and private")
 
 
 def disk(runs: Path) -> Check:
     """Free disk space for campaigns."""
-    usage = shutil.disk_usage(runs)
-    fact = f"{decimal(usage.free)} of {decimal(usage.total)} free at {runs}"
-    if usage.free >= LITTLE_DISK:
-        return Check("ok", fact)
+    free = shutil.disk_usage(runs).free
+    if free >= LITTLE_DISK:
+        return Check("ok", f"{decimal(free)} free at {runs}")
     remedy = "`nightshift prune`, or set NIGHTSHIFT_HOME to a folder on a larger disk"
-    return Check("bad" if usage.free < NO_DISK else "note", fact, remedy)
+    return Check("bad" if free < NO_DISK else "note", f"{decimal(free)} free at {runs}", remedy)
 
 
 def prefect(runs: Path) -> Check:
@@ -143,8 +205,7 @@ def prefect(runs: Path) -> Check:
         return Check("ok", "none runs: a campaign starts its own server and stops it at its end")
     with Api(url, server_process.credentials(url, runs), patience=0) as api:
         api.timeout = httpx.Timeout(ASK_SECONDS)
-        version = api.ask("GET", "/admin/version")
-    return Check("ok", f"{without_passwords(url)} answers, {version}")
+        return Check("ok", f"{without_passwords(url)} answers, {api.ask('GET', '/admin/version')}")
 
 
 def mlflow(runs: Path) -> Check:
@@ -158,10 +219,111 @@ def mlflow(runs: Path) -> Check:
     return Check("ok", f"trials are recorded in {where.partition('?')[0]}")
 
 
-def remote() -> Check:
+def remote(runs: Path) -> Check:
     """Trials on other machines that no process follows, for which somebody may pay."""
     keys = [job.key for job in jobs.unfollowed()]
     if not keys:
         return Check("ok", "no trial on another machine is left alone")
     fact = f"{len(keys)} on other machines that nobody follows: {', '.join(keys[:3])}"
     return Check("note", fact, "`nightshift resume` goes on with its campaign's, `nightshift prune` removes all")
+
+
+def files(environment: Environment, runs: Path) -> Check:
+    """What `env validate` refuses: files, command lines, the judge's packages and settings."""
+    from tasks import evaluate, train
+
+    environment.check()
+    train.check(environment)
+    evaluate.check(environment)
+    return Check("ok", f"{environment.folder}: files, command lines and judge are in order")
+
+
+def sandbox(environment: Environment, runs: Path) -> Check:
+    """Whether its trials have the sandbox that they need, may read what it lists, and find what they import."""
+    level = isolation.choose("auto")
+    if environment.trainer == "prime_rl" and (level != "bwrap" or environment.network):
+        fact = f"prime-rl needs level bwrap without network, and this is {level}, network = {environment.network}"
+        return Check("bad", fact, "let bubblewrap make namespaces (docs/gpus.md), and leave network = false")
+    if facts := lacking(environment):
+        return Check("bad", "; ".join(facts), "install that here, or correct readable and program in environment.toml")
+    return Check("ok", f"its trials run at level {level}, and find what they read and import")
+
+
+def room(environment: Environment, runs: Path) -> Check:
+    """The slots for its runs: the GPUs that it needs, or cores."""
+    if environment.trainer == "prime_rl" and environment.gpus < 2:
+        return Check("bad", f"gpus = {environment.gpus}, and prime-rl needs two", "state gpus = 2 in environment.toml")
+    preparing.check_gpus(environment, runs)
+    slots = slots_of(environment, runs)
+    names = ", ".join(part.name for part in slots.parts)
+    return Check("ok", f"runs at the same time: {len(slots.parts)}, on {names}")
+
+
+def data(environment: Environment, runs: Path) -> Check:
+    """Whether what its recipe makes, such as questions and a base model, is there or can be made."""
+    folder = preparing.place(environment, runs)
+    if folder is None:
+        return Check("ok", "it needs no prepared data")
+    if made := output.read(folder):
+        return Check("ok", f"prepared in {folder}, content {made.content}")
+    preparing.check_disk(environment, runs)
+    is_bundled = environments.is_bundled(environment.folder)
+    typed = environment.name if is_bundled else shlex.quote(str(environment.folder))
+    remedy = f"`nightshift env prepare {typed}`, which may need the network and minutes"
+    return Check("note", "its data is not prepared yet", remedy)
+
+
+def checkout(environment: Environment, runs: Path) -> Check:
+    """prime-rl's checkout: its programs, and the Python that they are started with."""
+    folder = _prime_rl(environment)
+    for name in ("rl", "torchrun", "python"):
+        if not (folder / BIN / name).is_file():
+            raise Refused(f"there is no {folder / BIN / name}")
+    python = (folder / BIN / "python").resolve()
+    if not any(python.is_relative_to(Path(above).resolve()) for above in ("/usr", *environment.readable)):
+        remedy = f"list {python.parents[1]} in readable: docs/gpus.md"
+        return Check("bad", f"prime-rl's Python is {python}, which a trial cannot see", remedy)
+    return Check("ok", f"prime-rl at {folder}")
+
+
+def cuda(environment: Environment, runs: Path) -> Check:
+    """Whether prime-rl's own Python computes on two GPUs, and has vLLM."""
+    two = {VISIBLE: os.environ.get(VISIBLE, "0,1")}
+    ask([str(_prime_rl(environment) / BIN / "python"), "-c", PROBE], PRIME_RL_SECONDS, {**variables(), **two})
+    return Check("ok", "prime-rl's torch computes on both GPUs")
+
+
+def dry_run(environment: Environment, runs: Path) -> Check:
+    """Whether prime-rl takes the baseline's files, as an edit of them is checked."""
+    with tempfile.TemporaryDirectory(prefix="nightshift-doctor-") as folder:
+        out = Path(folder)
+        for source, name in workspace.baseline_files(environment):
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).write_bytes(source.read_bytes())
+        config = {
+            "seed": 1, "out": folder, "data": "", "resume": None, "init": None,
+            "params": dict(environment.defaults), "budget_steps": environment.budget_steps,
+        }  # fmt: skip
+        (out / "config.json").write_text(json.dumps(config))
+        try:
+            ask(["env", "-C", folder, sys.executable, "train.py", "check"], PRIME_RL_SECONDS)
+        except Unanswered as unanswered:
+            progress = out / "progress.jsonl"
+            lines = progress.read_text().splitlines() if progress.exists() else []
+            raise Refused(json.loads(lines[-1])["failed"] if lines else str(unanswered)) from unanswered
+    return Check("ok", "prime-rl's `rl --dry-run` takes train.toml and the baseline's parameters")
+
+
+def _prime_rl(environment: Environment) -> Path:
+    """The folder of prime-rl's checkout."""
+    return Path(str(environment.defaults.get("prime_rl", "")))
+
+
+OF_ANY = {"environment": files, "sandbox": sandbox, "room": room, "data": data}
+OF_PRIME_RL = {"prime_rl": checkout, "cuda": cuda, "dry_run": dry_run}
+
+
+def check_environment(environment: Environment, runs: Path) -> dict[str, Check]:
+    """The checks by name, in the order of the report."""
+    checks = OF_ANY | (OF_PRIME_RL if environment.trainer == "prime_rl" else {})
+    return results({name: partial(check, environment, runs) for name, check in checks.items()})

@@ -16,8 +16,8 @@ import environments
 from environments import plugins
 from environments.plugins import Refused
 from flows.cli import consent, validation
+from flows.cli.arguments import STDIN
 from flows.cli.seeing import print_status
-from flows.cli.set_option import STDIN
 from flows.server import server_process
 from flows.spec.spec import laid_over, lasting
 from flows.status import document, state, stored_spec
@@ -48,9 +48,8 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     ledger = Ledger.open(name) if name and Ledger.exists(name) else None
     spec = _checked(stated, ledger, trust)
     if ledger:
-        status = document(ledger)
-        is_complete = status["state"] == "finished" and not status["waiting_to_record"]
-        if is_complete and not stated["advanced"] and stated.keys() <= {"name", "environment", "advanced"}:
+        status, asks_more = document(ledger), stated["advanced"] or stated.keys() - {"name", "environment", "advanced"}
+        if status["state"] == "finished" and not (status["waiting_to_record"] or asks_more):
             return print_status(ledger, as_json)
         campaign_lock.check_idle(ledger)
     api = server_process.stated_server(server, home())
@@ -58,28 +57,28 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
         locate(spec.tracking, home())
     if not name:
         spec = spec.model_copy(update={"name": free_name(Path(spec.environment).name)})
-    if detach:
-        return start_detached(spec, api, as_json)
-    console = terminal.console(as_json)
-    limits = f"{spec.trials} trial{'s' * (spec.trials > 1)}, {spec.hours:g} h at most, isolation {spec.isolation.level}"
-    console.print(f"[bold]{spec.name}[/]: {spec.proposer} in {spec.environment}, {limits}")
-    if spec.isolation.level == "none":
-        console.print("trials run as you, without a sandbox: `nightshift doctor` says why", style="yellow")
     try:
+        if detach:
+            return start_detached(spec, api, as_json)
         from flows.campaign import campaign
 
+        console = terminal.console(as_json)
+        limits = f"{spec.trials} trial{'s' * (spec.trials > 1)}, {spec.hours:g} h at most"
+        console.print(
+            f"[bold]{spec.name}[/]: {spec.proposer} in {spec.environment}, {limits}, isolation {spec.isolation.level}"
+        )
+        if spec.isolation.level == "none":
+            console.print("trials run as you, without a sandbox: `nightshift doctor` says why", style="yellow")
         given = {field: getattr(spec, field) for field in type(spec).model_fields}
-        return run_and_show(campaign, given, api, as_json, f"nightshift resume {spec.name}")
+        return run_and_show(campaign, given, server, as_json, f"nightshift resume {spec.name}")
     finally:
         with contextlib.suppress(OSError):  # a reserved name that was never used: its directory is empty
             (home() / spec.name).rmdir()
 
 
 def _checked(stated: dict[str, Any], ledger: Ledger | None, trust: bool) -> CampaignSpec:
-    """The campaign that is asked for, with what it was started with; of a new one, likely mistakes are told.
-
-    Raises:
-        Refused: it can be seen to fail, or its environment asks for more than its folder and nobody agrees.
+    """The campaign that is asked for, with what it was started with; of a new one, likely mistakes are told. Raises
+    Refused: it can be seen to fail, or its environment asks for more than its folder and nobody agrees.
     """
     from flows.spec.campaign_spec import CampaignSpec
     from flows.spending import check_budget
@@ -102,18 +101,13 @@ def _checked(stated: dict[str, Any], ledger: Ledger | None, trust: bool) -> Camp
 
 
 def start_detached(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
-    """Start a process, in a session of its own, that runs the campaign; return once it holds the campaign's lock.
-
-    Returns:
-        0; or the exit code of a process that ended before, whose output is copied to stderr.
+    """Start a process, in a session of its own, that runs the campaign, and wait until it holds the campaign's lock; 0,
+    or the exit code of a process that ended before, whose output is copied to stderr.
     """
-    # The directory of a new campaign must be empty when it is made, so its log begins beside it.
-    exists = Ledger.exists(spec.name)
-    log = home() / spec.name / "console.log" if exists else home() / f".{spec.name}.{os.getpid()}.log"
-    length = log.stat().st_size if log.exists() else 0
+    log = home() / f".{spec.name}.{os.getpid()}.log"  # the directory of a new campaign must be empty when it is made
     # -P: keeps a folder called `flows` in the working directory from being imported.
     command = [sys.executable, "-P", "-m", "flows.cli", "run", STDIN, *(["--server", api] if api else [])]
-    with log.open("ab") as output:
+    with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True)
     assert process.stdin is not None
     process.stdin.write(spec.toml().encode())
@@ -126,19 +120,16 @@ def start_detached(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
         process.wait()
         raise
     if process.returncode:
-        sys.stderr.write(log.read_bytes()[length:].decode(errors="replace"))
-        if not Ledger.exists(spec.name):
-            log.unlink()
-            with contextlib.suppress(OSError):  # the directory that reserved its name is empty, or gone already
-                (home() / spec.name).rmdir()
+        sys.stderr.write(log.read_text(errors="replace"))
+        log.unlink()
         return process.returncode
     process.returncode = 0  # it outlives this command, which must not wait for it
-    log.rename(home() / spec.name / "console.log")
+    log = log.rename(home() / spec.name / "console.log")
     if as_json:
         terminal.print_json({"campaign": spec.name, "pid": process.pid})
         return 0
     here = f"{terminal.binaries()}nightshift"
-    print(f"{spec.name} runs in the background (process {process.pid}): {home() / spec.name / 'console.log'}")
+    print(f"{spec.name} runs in the background (process {process.pid}): {log}")
     print(f"  {here} status {spec.name} --watch\n  {here} stop {spec.name}")
     return 0
 
@@ -167,17 +158,14 @@ def rerun(name: str, number: int, server: str | None, as_json: bool) -> int:
     campaign_lock.check_idle(ledger)
     check(ledger, ledger.history(), number)
     ledger.verify()
-    api = server_process.stated_server(server, home())
-    return run_and_show(flow, {"name": name, "trial": number}, api, as_json, f"nightshift rerun {name} {number}")
+    return run_and_show(flow, {"name": name, "trial": number}, server, as_json)
 
 
 def certify(
     name: str, on: list[str], runs: int | None, budget: str, trust: bool, server: str | None, as_json: bool
 ) -> int:
-    """Certify a campaign's champion. What runs in other environments tells its cost first.
-
-    Raises:
-        Refused: the campaign is running, or there is nothing to certify.
+    """Certify a campaign's champion. What runs in other environments tells its cost first. Raises Refused: the campaign
+    is running, or there is nothing to certify.
     """
     from flows.certify import certify as flow
     from flows.engine import certifying
@@ -197,20 +185,17 @@ def certify(
         left_out = question.arms.left_out if question.arms else ()
         for line in (cost(question, runs), *(f"  left out there: {one}" for one in left_out)):
             print(terminal.clean(line), file=sys.stderr, flush=True)
-    again = ["nightshift", "certify", name]
-    for option, value in (("--on", ",".join(transfers)), ("--runs", runs or ""), ("--budget", budget)):
-        again += [option, str(value)] * bool(value)
     parameters = {"name": name, "on": transfers, "runs": runs, "budget": budget}
-    return run_and_show(flow, parameters, server_process.stated_server(server, home()), as_json, shlex.join(again))
+    return run_and_show(flow, parameters, server, as_json)
 
 
-def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json: bool, again: str) -> int:
+def run_and_show(flow: Any, parameters: dict[str, Any], server: str | None, as_json: bool, again: str = "") -> int:
     """Run a flow of a campaign, and print its status; the exit code.
 
     Args:
         parameters: Of the flow, the campaign's `name` among them.
-        api: The stated Prefect server; None: our own.
-        again: The command that goes on after an interruption.
+        server: The Prefect server that --server names.
+        again: The command that goes on after an interruption; empty: this one.
     """
     import httpx
 
@@ -218,6 +203,7 @@ def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json
     from tasks.sandbox.program import CannotStart
 
     name, console = parameters["name"], terminal.console(as_json)
+    api = server_process.stated_server(server, home())
     try:
         with CampaignWatch(name, console), server_process.prefect_server(api, home()) as url:
             console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
@@ -267,4 +253,5 @@ def _ended_since(name: str, moment: float) -> bool:
 
 
 def _how_to_go_on(name: str, again: str) -> str:
+    again = again or shlex.join(["nightshift", *sys.argv[1:]])
     return f"nothing finished is lost: {again}" if Ledger.exists(name) else "nothing had begun yet"

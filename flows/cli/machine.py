@@ -1,4 +1,4 @@
-"""The verbs about this machine and what campaigns leave on it: prune, sync, doctor."""
+"""The verbs about this machine and what campaigns leave on it: prune, sync."""
 
 from __future__ import annotations
 
@@ -11,16 +11,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from rich.filesize import decimal
-from rich.table import Table
-from rich.text import Text
 
-import environments
 from environments.plugins import Refused
-from flows.cli import consent
-from flows.cli.doctor import check_machine
-from flows.cli.options import Json, Settings, Trust
-from flows.cli.set_option import overrides_only
-from flows.server import server_process
 from flows.status import state, stored_spec
 from flows.views import terminal
 from tasks.remote import jobs
@@ -35,7 +27,6 @@ from tasks.tracking.values import metric_key
 from tasks.trial import Trial, baseline, best
 
 T = TypeVar("T")
-MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
 STAYS = {"out": "progress.jsonl", "workspace": "config.json", "judged": "result.json"}
 """The folders of a run that are emptied, with the one file in each that stays."""
 
@@ -79,39 +70,6 @@ def sync(campaign: str | None = None, /) -> int:
         print(terminal.clean(f"{name}: {problem or 'MLflow has everything'}"))
         failed |= bool(problem)
     return int(failed)
-
-
-def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
-    """Check whether this machine is ready, for one environment too. Changes nothing.
-
-    Example: nightshift doctor --for gsm8k
-
-    Args:
-        for_: Also check whether a campaign of this environment can run here.
-    """
-    if for_ is None and (set_ or trust):
-        raise Refused("--set and --trust are about an environment: name it with --for ENVIRONMENT")
-    checks = check_machine()
-    if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
-        server_process.settle_in(home())  # before Prefect, which the next line imports
-        from flows.cli.doctor_for import check_environment
-
-        overrides = overrides_only(set_ or [])
-        consent.ask_about(for_, overrides, trust)
-        checks |= check_environment(environments.named(for_, overrides), home())
-    bad = sum(check.state == "bad" for check in checks.values())
-    if json:
-        documents = [{"name": name, **check._asdict()} for name, check in checks.items()]
-        terminal.print_json({"healthy": not bad, "checks": documents})
-        return 1 if bad else 0
-    table = Table.grid(padding=(0, 2))
-    for name, check in checks.items():
-        mark, style = MARKS[check.state]
-        fact = f"{terminal.clean(check.fact)} {f'→ {terminal.clean(check.remedy)}' * bool(check.remedy)}".rstrip()
-        table.add_row(Text(mark, style), name, Text(fact))
-    terminal.put(terminal.console(), table)
-    print(f"{bad} thing{'s' * (bad > 1)} to fix" if bad else "healthy")
-    return 1 if bad else 0
 
 
 def _send(ledger: Ledger) -> tuple[str, str] | None:

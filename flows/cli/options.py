@@ -15,7 +15,7 @@ from flows.spec.spec import CERTIFY, GROUPS, OPTIONS, TABLES, declared, flag
 F = TypeVar("F", bound=Callable[..., Any])
 FLAGS = {name: field for name, field in OPTIONS.items() if name not in ("environment", *TABLES)}
 """The options of a campaign that are flags of `run` and `resume`: the environment is an argument, a table is --set."""
-HEADINGS = {title: Group(title, sort_key=order) for order, (title, _) in enumerate(GROUPS.values())}
+HEADINGS = {title: Group(title, sort_key=order) for order, title in enumerate(GROUPS)}
 
 
 def of_field(name: str, field: FieldInfo, **more: Any) -> Parameter:

@@ -15,7 +15,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -27,9 +26,8 @@ import yaml  # type: ignore[import-untyped]
 
 import environments
 from environments import FILE
-from environments.plugins import Refused
+from environments.plugins import Refused, require
 from environments.space import Value
-from flows.cli.arguments import parse_params
 from flows.cli.single_runs import Question, Side
 from tasks import evaluate, train
 from tasks.importing._original import yaml_table
@@ -57,22 +55,18 @@ ZOO_EVALUATE = "python zoo_episodes.py {algo} {env} {{out}} {{seed}} 100"
 
 @dataclass(frozen=True)
 class OwnScript:
-    """The commands as they were typed, and where."""
+    """The commands as they were typed, and where. (minutes: of one training at most)"""
 
     train: str
     evaluate: str
     folder: Path
     minutes: float = 60.0
-    """Of one training at most."""
     minimize: bool = False
 
     def question(self, a: Named, b: Named, draft: Path, overrides: dict[str, Value]) -> Question:
-        """Two configurations of the script, in an environment that is written below `draft`.
-
-        Nobody is asked about it: the user has typed its commands.
-
-        Raises:
-            Refused: a placeholder is missing or has no value, a side cannot be read, or there is too much to copy.
+        """Two configurations of the script, in an environment that is written below `draft`. Nobody is asked about it:
+        the user has typed its commands. Raises Refused: a placeholder is missing or has no value, a side cannot be
+        read, or there is too much to copy.
         """
         self._check()
         folder = draft / "environment" / self.folder.resolve().name
@@ -85,10 +79,10 @@ class OwnScript:
             "metric": "score", "direction": "minimize" if self.minimize else "maximize",
             "budget_seconds": 60 * self.minutes, "grace_seconds": 30.0,
             "program": [PROGRAM.name, project.name], "python": interpreter(self.train, self.folder), "readable": links,
-            "trainer": "command", "train_cmd": _command("train", self.train, links),
+            "trainer": "command", "train_cmd": _command("train {out}/model", self.train, links),
             "judge": "command",
             "command": {
-                "eval_cmd": _command("evaluate", self.evaluate, links), "readable": links,
+                "eval_cmd": _command("evaluate {result}", self.evaluate, links), "readable": links,
                 "total_seconds": max(600.0, 60 * self.minutes),
             },
             "limits": {"least_seconds": 0.0, "scratch_gb": 4.0},
@@ -141,7 +135,7 @@ class OwnScript:
         """A side with the value of each placeholder; its configuration is laid into the project."""
         is_file = not text.lstrip().startswith("{")
         content = (self.folder / text).read_bytes() if is_file else text.encode()
-        values = _table(text, content) if is_file else parse_params(text, "parameters")
+        values = _table(text, content) if not is_file or text.endswith((".json", ".yaml", ".yml")) else {}
         params: dict[str, Value] = {}
         for key in sorted(placeholders(self.train) - ENGINES):
             if key == "config":
@@ -152,8 +146,7 @@ class OwnScript:
             elif isinstance(value := values.get(key), Value):
                 params[key] = value
             else:
-                has = ", ".join(values) or "none"
-                raise Refused(f"{text} has no plain value for {{{key}}} of --train: it has {has}")
+                raise Refused(f"{text} has no plain value for {{{key}}} of --train: it has {', '.join(values)}")
         return Side(name, params)
 
 
@@ -175,20 +168,9 @@ def of_study(place: str, b: str | None) -> tuple[Named, Named]:
     return side(0, "the best"), ("the script's own values", "{}") if b == "default" else (b, b)
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Also reads the ordered dictionaries and tuples that RL Zoo writes beside a trained model."""
-
-
-_APPLY = "tag:yaml.org,2002:python/object/apply:collections.OrderedDict"
-_Loader.add_constructor(_APPLY, lambda loader, node: OrderedDict(loader.construct_sequence(node, deep=True)[0]))
-_Loader.add_constructor("tag:yaml.org,2002:python/tuple", lambda loader, node: loader.construct_sequence(node))
-
-
 def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Value]) -> Question:
     """Both sides, of an entry `hyperparams/ppo.yml#CartPole-v1` or a folder of logs, as `OwnScript.question` has them.
-
-    Raises:
-        Refused: there is no such entry or folder.
+    Raises Refused: there is no such entry or folder.
     """
     algo, env, tuned = _of_logs(Path(place)) if Path(place).is_dir() else _of_entry(place)
     default = {name: tuned[name] for name in OF_THE_TASK if name in tuned}
@@ -208,9 +190,17 @@ def _of_entry(place: str) -> tuple[str, str, dict[str, Any]]:
     if isinstance(table, str):
         raise Refused(f"--rl-zoo {place}: {table}: give a file of hyperparameters, or a folder of rl_zoo3.train")
     names = [name for name, entry in table.content.items() if isinstance(entry, dict) and STEPS in entry]
-    if env not in names:
-        raise Refused(f"--rl-zoo {place}: name an entry, as in {file}#CartPole-v1. It has {', '.join(names) or 'none'}")
+    require(env, names, "entry", f"--rl-zoo {file}#ENTRY")
     return Path(file).stem, env, table.content[env]
+
+
+class _OrderedLoader(yaml.SafeLoader):  # type: ignore[misc]
+    """Reads the ordered dictionaries and tuples that RL Zoo writes beside a trained model, as lists."""
+
+
+_OrderedLoader.add_multi_constructor(
+    "tag:yaml.org,2002:python/", lambda loader, suffix, node: loader.construct_sequence(node, deep=True)
+)
 
 
 def _of_logs(folder: Path) -> tuple[str, str, dict[str, Any]]:
@@ -218,7 +208,9 @@ def _of_logs(folder: Path) -> tuple[str, str, dict[str, Any]]:
     file = next(iter(folder.rglob("args.yml")), None)
     if file is None:
         raise Refused(f"--rl-zoo {folder}: there is no args.yml below it: give a folder as rl_zoo3.train leaves it")
-    stated, tuned = (_Loader(each.read_text()).get_single_data() for each in (file, file.with_name("config.yml")))
+    stated, tuned = (
+        dict(yaml.load(each.read_text(), _OrderedLoader)[0]) for each in (file, file.with_name("config.yml"))
+    )
     return str(stated["algo"]), str(stated["env"]), {key: value for key, value in tuned.items() if value is not None}
 
 
@@ -246,8 +238,7 @@ def interpreter(command: str, folder: Path) -> str:
 
 def _command(verb: str, command: str, links: Sequence[str]) -> str:
     """A command line of the environment: the user's own, in a copy of the project."""
-    result = {"train": "{out}/model", "evaluate": "{result}"}[verb]
-    return f"python {PROGRAM.name} {verb} {result} {shlex.join(links)} -- {command.replace('{out}', '{out}/model')}"
+    return f"python {PROGRAM.name} {verb} {shlex.join(links)} -- {command.replace('{out}', '{out}/model')}"
 
 
 def _bytes(path: Path) -> int:
@@ -261,9 +252,7 @@ def _bytes(path: Path) -> int:
 
 
 def _table(name: str, content: bytes) -> Mapping[str, Any]:
-    """The values in a file of JSON or YAML; none in one of another kind."""
-    if Path(name).suffix not in (".json", ".yaml", ".yml"):
-        return {}
+    """The values in JSON or YAML."""
     try:
         table = yaml.safe_load(content)
     except yaml.YAMLError as wrong:

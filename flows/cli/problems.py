@@ -1,10 +1,11 @@
-"""The verbs about environments: env list, new, import, validate, prepare."""
+"""The verbs about environments: env list, new, import, validate, prepare; and the skill for coding agents."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import shutil
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,10 +18,8 @@ import environments
 from environments import FILE, earlier_trials
 from environments.plugins import Refused, require
 from flows.cli import consent, validation
-from flows.cli.arguments import as_typed
+from flows.cli.arguments import overrides_only
 from flows.cli.options import Json, Settings, Trust
-from flows.cli.set_option import overrides_only
-from flows.cli.skills import leave_word
 from flows.server import server_process
 from flows.views import terminal
 from tasks.importing import HISTORY, Imported, imported
@@ -32,25 +31,22 @@ IMPORTED = {"sb3": TEMPLATE / "sb3/train.py", "rl-zoo": TEMPLATE / "rl-zoo/ppo.y
 """What a new environment is copied or imported from, by what it trains with."""
 ACCOUNT = "imported.md"
 """File with the account of a conversion, beside environment.toml."""
+SKILL_SOURCE = Path(__file__).with_name("skill")
+SKILL, WORD = "SKILL.md", "AGENTS.md"
 env = App(name="env", help="List, create, import, check and prepare environments.", group_commands="Commands")
+skill = App(name="skill", help="Teach a coding agent to use Nightshift.")
 
 
 @env.command(name="list")
-def env_list(*, json: Json = False) -> int:
+def env_list() -> int:
     """List the bundled environments.
 
     Example: nightshift env list
     """
-    bundled = [environments.named(name) for name in environments.bundled()]
-    if json:
-        keys = ("name", "title", "metric", "trainer", "cores")
-        terminal.print_json([{key: getattr(e, key) for key in keys} | {"lacks": e.lacks or None} for e in bundled])
-        return 0
-    width = max(len(e.name) for e in bundled)
-    for e in bundled:
-        print(f"{e.name:<{width}}  {e.title}: {e.direction} {e.metric}, {e.budget_seconds:g} s with {e.trainer}")
-        if e.lacks:
-            print(f"{'':<{width}}  not ready: {e.lacks}")
+    for one in map(environments.named, environments.bundled()):
+        print(f"{one.name:<16}  {one.title}: {one.direction} {one.metric}, {one.budget_seconds:g} s with {one.trainer}")
+        if one.lacks:
+            print(f"{'':<16}  not ready: {one.lacks}")
     return 0
 
 
@@ -68,10 +64,8 @@ def env_new(folder: Path, /, *, kind: Annotated[str, Parameter("--from")] = "com
 
 
 def write_environment(folder: Path, kind: str = "command") -> str:
-    """Write a template into a folder, and return a message with the next command.
-
-    Raises:
-        Refused: one of the files exists already, or there is no such kind.
+    """Write a template into a folder, and return a message with the next command. Raises Refused: one of the files
+    exists already, or there is no such kind.
     """
     require(kind, {**COPIED, **IMPORTED}, "kind")
     typed = shlex.quote(as_typed(folder))
@@ -95,9 +89,7 @@ def write_environment(folder: Path, kind: str = "command") -> str:
 
 
 @env.command(name="import")
-def env_import(
-    place: str, /, *, to: Path | None = None, source: str = "", trust: Trust = False, json: Json = False
-) -> int:
+def env_import(place: str, /, *, to: Path | None = None, source: str = "", trust: Trust = False) -> int:
     """Make an environment of PLACE, a problem of another tool: a folder, a file or a storage URL.
 
     The original is read and stays as it is; nothing of it runs. The new folder is then checked as by env validate.
@@ -110,19 +102,14 @@ def env_import(
     """
     account = import_environment(place, to, source)
     folder = account["folder"]
-    if not json:
-        print(f"{_shown(account)}\n", flush=True)
+    page = Path(folder, ACCOUNT)
+    print(f"wrote {folder}; {page}:\n", *map(terminal.clean, page.read_text().splitlines()), "", sep="\n", flush=True)
     try:
         facts = validation.validate(folder, {}, trust)
     except Refused as lacking:
-        if json:
-            terminal.print_json({**account, "validated": None, "refused": str(lacking)})
         again = f"{folder} is written; when that is settled: nightshift env validate {shlex.quote(folder)}"
         raise Refused(f"{lacking}\n{again}") from lacking
-    if json:
-        terminal.print_json({**account, "validated": facts, "refused": None})
-    else:
-        print(f"{validation.shown(facts, folder)}\nthen: {account['next']}")
+    print(f"{validation.shown(facts, folder)}\nthen: {account['next']}")
     return 0
 
 
@@ -157,12 +144,10 @@ def env_prepare(environment: str, /, *, set_: Settings = None, trust: Trust = Fa
 
 
 def import_environment(place: str, to: Path | None, importer: str) -> dict[str, Any]:
-    """Convert what lies at `place`, write the folder, and return the account of it.
-
-    Raises:
-        Refused: `place` is not recognised or cannot be converted, or the folder exists or lies in the original.
+    """Convert what lies at `place`, write the folder, and return the account of it. Raises Refused: `place` is not
+    recognised or cannot be converted, or the folder exists or lies in the original.
     """
-    name, made = imported(place, importer)
+    _, made = imported(place, importer)
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", made.name).strip("-.") or "imported"
     is_here = Path(plain).resolve() == Path(place).resolve()  # the original itself has the name
     folder = to or Path(f"{plain}-nightshift" if is_here else plain)
@@ -173,10 +158,8 @@ def import_environment(place: str, to: Path | None, importer: str) -> dict[str, 
     _write(folder.resolve(), made)
     here = as_typed(folder)
     return {
-        "importer": name, "origin": made.origin, "folder": here, "files": sorted(made.files),
-        "left": [asdict(term) for term in made.left],
-        "warnings": list(made.warnings), "earlier_trials": len(made.history),
-        "next": shlex.join(["nightshift", "run", here, *made.options]),
+        "folder": here, "files": sorted(made.files), "left": [asdict(term) for term in made.left],
+        "warnings": list(made.warnings), "next": shlex.join(["nightshift", "run", here, *made.options]),
     }  # fmt: skip
 
 
@@ -213,7 +196,31 @@ def _account(made: Imported) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _shown(account: dict[str, Any]) -> str:
-    """The account for the terminal, which is the page."""
-    page = Path(account["folder"], ACCOUNT)
-    return "\n".join([f"wrote {account['folder']}; {page}:\n", *map(terminal.clean, page.read_text().splitlines())])
+def as_typed(folder: Path) -> str:
+    """A folder as the name of an environment: ./ in front, since a bundled one may be called so too."""
+    return str(folder) if folder.is_absolute() or str(folder).startswith(".") else f"./{folder}"
+
+
+@skill.command(name="install")
+def skill_install(*, to: Path | None = None) -> int:
+    """Write the skill for coding agents into this project, as DIR/nightshift/SKILL.md.
+
+    Example: nightshift skill install --to ~/.codex/skills
+
+    Args:
+        to: Folder of skills. Default: .claude/skills if .claude is there, else .agents/skills.
+    """
+    folder = to or Path(".claude/skills" if Path(".claude").is_dir() else ".agents/skills")
+    place = folder.expanduser() / "nightshift"
+    command = Path(sys.executable).with_name("nightshift")  # agents start shells in which no environment is active
+    place.mkdir(parents=True, exist_ok=True)
+    text = (SKILL_SOURCE / SKILL).read_text()
+    (place / SKILL).write_text(f"{text}\nWhere a shell does not find `nightshift`, it is `{command}`.\n")
+    print(f"wrote {place / SKILL}")
+    return 0
+
+
+def leave_word(folder: Path) -> None:
+    """Tell agents that come upon an environment how it is used; a file of the user's own stays."""
+    if not (folder / WORD).exists():
+        shutil.copyfile(SKILL_SOURCE / WORD, folder / WORD)

@@ -9,8 +9,8 @@ from cyclopts import App
 from pydantic.fields import FieldInfo
 
 from flows.cli.app import app
+from flows.cli.arguments import OF_PLUGINS
 from flows.cli.options import FLAGS
-from flows.cli.set_option import OF_PLUGINS
 from flows.spec.spec import GROUPS, OPTIONS, TABLES, declared, flag
 
 INTRODUCTION = """\
@@ -30,7 +30,7 @@ PREFIXES = {"overrides": ""} | {option: f"{prefix}." for prefix, option in OF_PL
 def page() -> str:
     """The page, in Markdown."""
     parts = [INTRODUCTION]
-    for heading in ("", *(title for title, _ in GROUPS.values())):
+    for heading in ("", *GROUPS):
         rows = [_row(name, field) for name, field in OPTIONS.items() if declared(field).get("group", "") == heading]
         parts += [f"\n## {heading or 'A campaign'}\n", _table("option", "default", "fixed", "meaning", rows=rows)]
     return "".join([*parts, "\n## Verbs\n\n", VERBS, _table("verb", "", rows=_verbs(app, "nightshift"))])
@@ -42,7 +42,7 @@ def _table(*head: str, rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _row(name: str, field: FieldInfo) -> tuple[str, ...]:
-    """An option of a campaign: its spelling, its default, whether it is fixed, and its help."""
+    """An option of a campaign: its spelling, its default, whether it is fixed, and its help with its values."""
     spelled = f"--set {PREFIXES[name]}KEY=VALUE" if name in TABLES else flag(name) if name in FLAGS else name.upper()
     default = f"`{field.default}`" if field.default and not field.is_required() else ""
     values = get_args(field.annotation) if get_origin(field.annotation) is Literal else declared(field).get("enum", ())

@@ -14,8 +14,8 @@ from cyclopts.validators import Number
 
 from environments.plugins import Refused
 from flows.cli import foreground
+from flows.cli.arguments import overrides_only, parse_params, read_diff, stated
 from flows.cli.options import Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed, campaign_options
-from flows.cli.set_option import stated
 from flows.server import server_process
 from flows.status import state
 from tasks.store import campaign_lock
@@ -101,10 +101,10 @@ def stop(campaign: str, /, *, now: bool = False) -> int:
     return 0
 
 
-def _is_alive(pid: int, known: str | None) -> bool:
+def _is_alive(pid: int, noted: str | None) -> bool:
     """Whether a process is still the one that was noted, whose pid may have been given to another."""
     try:
-        return identity(pid) == known
+        return identity(pid) == noted
     except OSError:
         return False
 
@@ -144,8 +144,14 @@ def try_(
         runs: Runs, each under a seed of its own. Several tell the spread between them.
     """
     server_process.settle_in(home())
-    from flows.cli import trying  # imports Prefect
+    from flows.cli import single_runs, trying  # these import Prefect
 
-    return trying.attempt(
-        environment, in_, params, diff, runs, set_ or [], trust, seed, isolation, allow_unsandboxed, json
-    )
+    edit, overrides = read_diff(diff, "--diff") if diff else None, overrides_only(set_ or [])
+    side = {"run": single_runs.Side(f"--diff {diff}", parse_params(params, "--params"), edit)}
+    if environment and not in_:
+        question = single_runs.in_environment(side, environment, overrides, trust)
+    elif in_ and not (environment or overrides):
+        question = single_runs.in_campaign(side, Ledger.open(in_))
+    else:
+        raise Refused("name one of the two: an environment (with --set), or --in CAMPAIGN")
+    return trying.attempt(question, runs, seed, single_runs.isolated(isolation, allow_unsandboxed), json)

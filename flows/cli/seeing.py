@@ -33,17 +33,17 @@ def status(campaign: str | None = None, /, *, all: bool = False, watch: bool = F
         all: List all campaigns instead, the newest last.
         watch: Follow it while it runs; Ctrl-C leaves it running.
     """
-    if all and (campaign or watch):
-        raise Refused("--all lists every campaign: leave out CAMPAIGN and --watch, or --all")
-    if watch and json:
-        raise Refused("--watch and --json exclude each other: name one")
     if all:
+        if campaign or watch:
+            raise Refused("--all lists every campaign: leave out CAMPAIGN and --watch, or --all")
         return _list(json)
     ledger = Ledger.open(campaign or newest())
-    if watch:
-        return _watch(ledger)
-    print_status(ledger, json)
-    return 0
+    if not watch:
+        print_status(ledger, json)
+        return 0
+    if json:
+        raise Refused("--watch and --json exclude each other: name one")
+    return _watch(ledger)
 
 
 def _list(as_json: bool) -> int:
@@ -74,16 +74,16 @@ def report(*campaigns: str, all: bool = False) -> int:
     """
     from flows.report.write import REPORT, record_episode, write_index, write_report
 
-    if all and campaigns:
-        raise Refused(f"report --all is the page of all campaigns: leave out {' '.join(campaigns)}, or --all")
-    ledgers = [] if all else [Ledger.open(name) for name in dict.fromkeys(campaigns or (newest(),))]
-    for ledger in ledgers:
+    if all:
+        if campaigns:
+            raise Refused(f"report --all is the page of all campaigns: leave out {' '.join(campaigns)}, or --all")
+        print(terminal.short(write_index()))
+        return 0
+    for ledger in [Ledger.open(name) for name in dict.fromkeys(campaigns or (newest(),))]:
         if not campaign_lock.is_running(ledger):
             record_episode(ledger, ledger.campaign.isolation)
         write_report(ledger)
         print(terminal.short(ledger.path / REPORT))
-    if all:
-        print(terminal.short(write_index()))
     return 0
 
 
@@ -131,16 +131,18 @@ def logs(campaign: str, trial: int | None = None, /, *, follow: Annotated[bool, 
     number = numbers[-1] if trial is None else trial
     if number not in numbers:
         raise Refused(f"campaign {campaign!r} has no trial {number}: it has 0 to {numbers[-1]}")
-    folder, offsets, shown, is_over = ledger.place(number), dict[Path, int](), "", False
+    folder, printed, shown, is_over = ledger.place(number), dict[Path, int](), "", False
     while not is_over:
         is_over = not follow or folder.trial.is_file() or not campaign_lock.is_running(ledger)
         for heading, path in _logs(folder.path, number):
-            lines = _new_lines(path, offsets, whole=is_over)
-            if lines and heading != shown:
+            lines = clean(path.read_text(errors="replace"))
+            new = lines[printed.get(path, 0) : None if is_over else -1]  # the last may be unfinished
+            printed[path] = printed.get(path, 0) + len(new)
+            if new and heading != shown:
                 print(heading)
                 shown = heading
-            print("".join(f"{line}\n" for line in lines), end="", flush=True)
-        time.sleep(0.0 if is_over else 0.2)
+            print("".join(f"{line}\n" for line in new), end="", flush=True)
+        time.sleep(0.0 if is_over else 1.0)
     if not shown:
         print(f"trial {number} has printed nothing: {terminal.short(folder.log)}")
     return 0
@@ -170,9 +172,9 @@ def export(
     """
     if to is None and git is None and hub is None:
         raise Refused("say what to write: --to FOLDER, --git BRANCH or --hub REPOSITORY, or several of them")
-    ledger, done = Ledger.open(campaign or newest()), dict[str, Any]()
     from flows.export import branch, folder, upload
 
+    ledger, done = Ledger.open(campaign or newest()), dict[str, Any]()
     if hub is not None:
         upload.library()  # refuses where it is not installed
     if to is not None:
@@ -197,22 +199,22 @@ def export(
 
 def newest() -> str:
     """The name of the newest campaign. Refused if there is none."""
-    for name in campaigns()[-1:]:
-        return name
-    raise Refused(f"there is no campaign in {home()} yet: begin one with `nightshift run cartpole`")
+    if not (names := campaigns()):
+        raise Refused(f"there is no campaign in {home()} yet: begin one with `nightshift run cartpole`")
+    return names[-1]
 
 
 def print_status(ledger: Ledger, as_json: bool) -> int:
     """Print a campaign's status; the exit code: 1 if the campaign failed, else 0."""
-    found = document(ledger)
+    facts = document(ledger)
     if as_json:
-        terminal.print_json(found)
+        terminal.print_json(facts)
     else:
         console = terminal.console()
-        overview.show(found, ledger.path, console)
-        if found["state"] == "running" and terminal.is_screen(console):
-            terminal.put(console, live_view(terminal.cleaned(found)))
-    return 1 if found["state"] == "failed" else 0
+        overview.show(facts, ledger.path, console)
+        if facts["state"] == "running" and terminal.is_screen(console):
+            terminal.put(console, live_view(terminal.cleaned(facts)))
+    return 1 if facts["state"] == "failed" else 0
 
 
 def _watch(ledger: Ledger) -> int:
@@ -238,17 +240,3 @@ def _logs(folder: Path, number: int) -> Iterator[tuple[str, Path]]:
         for what, path in (("training", TrialDir(run).log), ("under judgement", TrialDir(run).judge_log)):
             if path.is_file():
                 yield f"== trial {number}{f' ({part})' if part else ''}, {what}: {terminal.short(path)}", path
-
-
-def _new_lines(path: Path, offsets: dict[Path, int], whole: bool) -> list[str]:
-    """What a log has beyond its offset, which is brought up to date, without control characters.
-
-    Args:
-        whole: Whether an unfinished last line counts too.
-    """
-    with path.open("rb") as file:
-        file.seek(offsets.get(path, 0))
-        new = file.read()
-    new = new if whole else new[: new.rfind(b"\n") + 1]
-    offsets[path] = offsets.get(path, 0) + len(new)
-    return clean(new.decode(errors="replace")) if new else []

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from environments import Environment
+from environments import Environment, plugins
 from environments.judges import ComparisonBlock, Use
 from environments.plugins import Refused
 from environments.score import Score
 from environments.space import Value
-from flows.cli.arguments import placed
+from flows.cli import consent
+from flows.cli.arguments import parse_params, placed, read_diff
 from flows.views.terminal import clean
 from tasks.evaluate import judge_run
 from tasks.machine.slots import Slots, slots_of
@@ -32,13 +33,13 @@ from tasks.run_checks import plausible, plausible_beside
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
 from tasks.sandbox.program import CannotStart
-from tasks.store.ledger import freeze
+from tasks.store.ledger import Ledger, campaigns, freeze
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees, interrupt
 from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.train import UNSANDBOXED, run_program
-from tasks.trial import Params, Proposal, Run
+from tasks.trial import Params, Proposal, Run, best
 
 FILE = "fresh.json"
 POLL_SECONDS = 0.2
@@ -46,38 +47,32 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Side:
-    """A program and parameters as they were named on the command line."""
+    """A program and parameters as they were named on the command line, over a baseline (None: the environment's)."""
 
     text: str = ""
-    """As it was named."""
     params: Params = field(default_factory=dict)
-    """Over the baseline's."""
     edit: str | None = None
-    """Of the program."""
     program: Path | None = None
-    """A campaign's baseline; None: that of the environment in which it is run."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be trained and judged, and in which environment."""
+    """What is to be trained and judged, by arm, in an environment that was loaded with these keys over it."""
 
     sides: Mapping[str, Side]
-    """By the name that they have in the folders of their runs."""
     environment: Environment
     overrides: dict[str, Value]
-    """Keys of environment.toml with which it was loaded."""
     program: Path | None = None
     """The baseline that a campaign has frozen; None: the environment's own."""
 
 
 @dataclass(frozen=True)
 class FreshRun:
+    """A run, `number` in its arm from 1. Its directory is relative to the parent of the stage's folder."""
+
     arm: str
     number: int
-    """Within its arm, from 1."""
     run: Run
-    """Its directory is relative to the parent of the stage's folder."""
     score: Score
 
 
@@ -86,25 +81,22 @@ FRESH = TypeAdapter(FreshRun)
 
 @dataclass(frozen=True)
 class Draw:
-    """Which units a run is judged on."""
+    """Which units a run is judged on. (block: its share of a finite pool; None: no comparison)"""
 
     seed: int
     use: Use = "search"
     block: ComparisonBlock | None = None
-    """Its share of a finite pool; None: no comparison."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that is to be made."""
+    """A run that is to be made. (echo: what it is judged on besides, as in `Score.echo`)"""
 
     arm: str
     number: int
-    """Within its arm, from 1."""
     seed: int
     draw: Draw
     echo: Draw | None = None
-    """What it is judged on besides (`Score.echo`)."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +114,7 @@ class Stage:
     def make(self, jobs: Sequence[Job], done: Sequence[FreshRun] = ()) -> Generator[FreshRun, None, None]:
         """Make runs side by side in the slots of this machine. A signal, and the end of the iteration, end all of them.
 
-        Args:
-            done: Earlier runs, of which these must not be copies.
-
-        Raises:
-            ChildProcessError: no process could be started.
+        Raises ChildProcessError: no process could be started. (done: earlier runs, of which these must not be copies)
         """
         siblings = {arm: [one.run for one in done if one.arm == arm] for arm in self.sides}
         with interrupt.deferred(), ThreadPoolExecutor(len(self.slots.parts)) as pool:
@@ -172,21 +160,85 @@ class Stage:
     def _dir(self, job: Job) -> TrialDir:
         return TrialDir(self.folder / "trials" / f"{job.arm}-{job.number}")
 
-    def facts(self, run: Run, score: Score) -> dict[str, object]:
+    def facts(self, one: FreshRun) -> dict[str, object]:
         """A run in a JSON document."""
+        run, score = one.run, one.score
         return {
             "seed": run.seed, "score": score.value, "se": score.se, "n": score.n, "seconds": run.seconds,
             "error": score.error, "directory": str(self.folder.parent / run.dir),
         }  # fmt: skip
 
 
+def parse_side(text: str) -> tuple[Side, Ledger | None]:
+    """The side that a text names, and the campaign that it comes from. Refused if there is no such side."""
+    if text == "baseline":
+        return Side(text), None
+    if text.lstrip().startswith("{"):
+        return Side(text, parse_params(text, "parameters")), None
+    if text.endswith(".json"):
+        return Side(text, parse_params(Path(text).read_bytes(), text)), None
+    if text.endswith((".diff", ".patch")):
+        return Side(text, edit=read_diff(Path(text), "the edit")), None
+    name, _, which = text.partition("/")
+    plugins.require(name, ("baseline", *campaigns()), what="side of a comparison")
+    ledger = Ledger.open(name)
+    if which == "baseline":
+        return Side(text, ledger.environment.defaults, program=ledger.program), ledger
+    history = ledger.history()
+    champion = best(history)
+    trials = {str(trial.number): trial for trial in history} | (
+        {"": champion, "champion": champion} if champion else {}
+    )
+    plugins.require(which or "champion", [*filter(None, trials), "baseline"], what=f"trial of campaign {name!r}")
+    proposal = trials[which].proposal
+    return Side(text, proposal.params, proposal.edit, ledger.program), ledger
+
+
+def certified_campaign(a: str, b: str) -> str | None:
+    """The campaign whose champion is to meet its own baseline, which is what a certificate does; None otherwise."""
+    name, _, which = a.partition("/")
+    if b != f"{name}/baseline" or name not in campaigns():
+        return None
+    champion = best(Ledger.open(name).history())
+    return name if champion and which in ("", "champion", str(champion.number)) else None
+
+
+def between(a: str, b: str, on: str | None, overrides: dict[str, Value], trust: bool) -> Question:
+    """Two sides in the environment `on`, or in that of the first campaign that one of them comes from. Raises Refused:
+    there is no such side, no environment is named, or it asks for what nobody grants.
+    """
+    (first, ledger), (second, other) = parse_side(a), parse_side(b)
+    sides, campaign = {"a": first, "b": second}, ledger or other
+    if on:
+        return in_environment(sides, on, overrides, trust)
+    if campaign is None:
+        raise Refused("neither side names a campaign, so there is no environment: give --on ENVIRONMENT, or --train")
+    if overrides:
+        raise Refused("--set: the environment of a campaign is frozen: name another one, or leave --set out")
+    if other:
+        other.verify()
+    return in_campaign(sides, campaign)
+
+
+def in_campaign(sides: Mapping[str, Side], ledger: Ledger) -> Question:
+    """Sides in a campaign's frozen environment. Refused if that was changed."""
+    ledger.verify()
+    return Question(sides, ledger.environment, ledger.campaign.overrides, ledger.program)
+
+
+def in_environment(sides: Mapping[str, Side], on: str, overrides: dict[str, Value], trust: bool) -> Question:
+    """Sides in an environment. Refused if it is invalid, or asks for what nobody grants."""
+    from flows.spec.environment import checked_environment
+
+    consent.ask_about(on, overrides, trust)
+    return Question(sides, checked_environment(on, overrides), overrides)
+
+
 @contextlib.contextmanager
 def set_up(question: Question, place: str, isolation: Isolation) -> Iterator[Stage]:
-    """A stage in a new numbered folder of the home below `place`; none is left if it, or the block, is refused.
-
-    Raises:
-        Refused: parameters or an edit do not fit, an edited program would run without a sandbox, a GPU does not answer,
-            or the recipe fails.
+    """A stage in a new numbered folder of the home below `place`; none is left if it, or the block, is refused. Raises
+    Refused: parameters or an edit do not fit, an edited program would run without a sandbox, a GPU does not answer, or
+    the recipe fails.
     """
     parent = home() / place / question.environment.name
     parent.mkdir(parents=True, exist_ok=True)
@@ -208,11 +260,11 @@ def set_up(question: Question, place: str, isolation: Isolation) -> Iterator[Sta
 
 def _fitted(side: Side, environment: Environment, folder: Path) -> Side:
     """A side with complete parameters, and its edit as its program has the lines. Refused if one does not fit."""
-    params, edit = environment.complete(side.params), side.edit
+    edit = side.edit
     if edit:
         program = originals(environment, side.program or folder / "program")
         edit = placed(edit, side.text, program, environment.editable)
-    return replace(side, params=params, edit=edit)
+    return replace(side, params=environment.complete(side.params), edit=edit)
 
 
 def stage_in(folder: Path, environment: Environment, sides: Mapping[str, Side], isolation: Isolation) -> Stage:

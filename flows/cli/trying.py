@@ -7,23 +7,17 @@ import secrets
 import statistics
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from scipy import special  # type: ignore[import-untyped]
 
-from environments.plugins import Refused
-from flows.cli import sides, single_runs
-from flows.cli.arguments import parse_params, read_diff
-from flows.cli.set_option import overrides_only
-from flows.cli.single_runs import Draw, FreshRun, Job, Side, Stage
+from flows.cli.single_runs import Draw, FreshRun, Job, Question, Stage, score_text, set_up
 from flows.views import terminal
 from tasks.numbers import number
 from tasks.run_checks import learned_nothing
+from tasks.sandbox.isolation import Isolation
 from tasks.stats.design import design_of
 from tasks.stats.permutation import pooled
-from tasks.store.ledger import Ledger
-from tasks.trial import best
 
 FOLDER = ".tries"
 TRIALS = 20
@@ -32,34 +26,17 @@ POWER = 0.8
 """A gain is said to be shown if it is shown this often."""
 
 
-def attempt(
-    environment: str | None, campaign: str | None, params: str, diff: Path | None, runs: int, settings: list[str],
-    trust: bool, seed: int | None, isolation: str, allow_unsandboxed: bool, as_json: bool,
-) -> int:  # fmt: skip
-    """Run a program and its parameters, and say how it scored; 0 when every run has a score, else 1.
-
-    Args:
-        campaign: Use its frozen environment, and compare with its champion; its ledger does not change.
-    """
-    if (environment is None) == (campaign is None):
-        raise Refused("name one of the two: an environment, or --in CAMPAIGN")
-    edit = read_diff(diff, "--diff") if diff else None
-    side = Side(f"--diff {diff}", parse_params(params, "--params"), edit)
-    ledgers = [Ledger.open(campaign)] if campaign else []
-    question = sides.question({"run": side}, environment, ledgers, overrides_only(settings), trust)
-    with single_runs.set_up(question, FOLDER, single_runs.isolated(isolation, allow_unsandboxed)) as stage:
+def attempt(question: Question, runs: int, seed: int | None, isolation: Isolation, as_json: bool) -> int:
+    """Run the one side of a question, and say how it scored; 0 when every run has a score, else 1."""
+    side = question.sides["run"]
+    with set_up(question, FOLDER, isolation) as stage:
         first = secrets.randbelow(2**31) if seed is None else seed
     done = measure(stage, [(first + turn) % 2**31 for turn in range(runs)], quiet=as_json)
-    document = document_of(stage, done, runs, is_baseline=not (campaign or side.params or edit))
-    champion = best(ledgers[0].history()) if ledgers else None
-    document["champion"] = champion.score.value if champion else None
+    document = document_of(stage, done, runs, is_baseline=not (question.program or side.params or side.edit))
     if as_json:
         terminal.print_json(document)
     else:
-        print(words(stage, done, runs, document))
-        if champion:
-            print(f"the champion of {campaign} had {number(champion.score.value)}")
-        print(f"see {document['directory']}")
+        print(*words(stage, done, document), f"see {document['directory']}", sep="\n")
     return 1 if document["error"] else 0
 
 
@@ -71,8 +48,8 @@ def measure(stage: Stage, seeds: Sequence[int], quiet: bool) -> list[FreshRun]:
         for one in runs:
             done.append(one)
             if len(jobs) > 1 and not quiet:
-                text = single_runs.score_text(one.score)
-                print(f"run {one.number} of {len(jobs)}  seed {one.run.seed:<10}  {text}", flush=True)
+                text = f"run {one.number} of {len(jobs)}  seed {one.run.seed:<10}  {score_text(one.score)}"
+                print(text, flush=True)
             if one.score.value is None:
                 break
     return done
@@ -86,27 +63,24 @@ def document_of(stage: Stage, done: Sequence[FreshRun], runs: int, is_baseline: 
         "direction": problem.direction, "isolation": stage.isolation.level,
     }  # fmt: skip
     if runs == 1:
-        return {**about, **stage.facts(last.run, last.score), "steps": last.run.steps}
+        return {**about, **stage.facts(last), "steps": last.run.steps}
     scores = [one.score.value for one in done if one.score.value is not None]
     return {
         **about, "score": None if last.score.error else statistics.fmean(scores),
         **noise_of(scores, problem.deterministic, is_baseline), "error": last.score.error,
-        "runs": [stage.facts(one.run, one.score) for one in done], "directory": str(stage.folder),
+        "runs": [stage.facts(one) for one in done], "directory": str(stage.folder),
     }  # fmt: skip
 
 
-def words(stage: Stage, done: Sequence[FreshRun], runs: int, document: dict[str, Any]) -> str:
+def words(stage: Stage, done: Sequence[FreshRun], document: dict[str, Any]) -> list[str]:
     """What the runs say, a sentence a line."""
     last, metric = done[-1], stage.environment.metric
     if document["error"]:
-        return f"crash: {document['error']}"
-    mean = f"{metric} {number(document['score'])} on average over {runs} runs"
-    if runs == 1:
-        lines = [f"{metric} {single_runs.score_text(last.score)} after {last.run.seconds:.1f} s of training"]
-    elif not document["sd"]:
-        lines = [f"{mean}, which all scored the same"]
-    else:
-        lines = [f"{mean}; spread between runs: sd {number(document['sd'])}"]
+        return [f"crash: {document['error']}"]
+    lines = [f"{metric} {score_text(last.score)} after {last.run.seconds:.1f} s of training"]
+    if "runs" in document:
+        mean, sd = number(document["score"]), number(document["sd"])
+        lines = [f"{metric} {mean} on average over {len(done)} runs; spread between runs: sd {sd}"]
         if shown := document["detectable"]:
             lines.append(
                 f"smallest gain that a certificate likely sees ({POWER:.0%} of the time, {shown['champion']} v "
@@ -114,7 +88,7 @@ def words(stage: Stage, done: Sequence[FreshRun], runs: int, document: dict[str,
             )
     if still := learned_nothing(stage.folder.parent / last.run.dir, metric):
         lines.append(f"learned nothing: {still}")
-    return "\n".join(lines)
+    return lines
 
 
 def noise_of(scores: Sequence[float], deterministic: bool, of_baseline: bool) -> dict[str, Any]:

@@ -30,10 +30,8 @@ NEGATED = {"neg", "negative", "minus"}
 
 
 def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict[str, Any]:
-    """What the checks found, as one JSON document.
-
-    Raises:
-        Refused: a check failed, or it asks for more than its folder and nobody agrees.
+    """What the checks say, as one JSON document. Raises Refused: a check failed, or it asks for more than its folder
+    and nobody agrees.
     """
     settle_in(home())
     from flows.spec import trust as trusted
@@ -51,8 +49,7 @@ def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict
 
 def shown(facts: dict[str, Any], environment: str) -> str:
     """The facts as lines for the terminal; `environment` is the reference that the next command names."""
-    asks_for = "; ".join(facts["asks_for"]) or "nothing beyond its folder"
-    lines = [f"{key:<16} {value}" for key, value in {**facts, "asks_for": asks_for}.items() if key != "warnings"]
+    lines = [f"{key:<16} {value}" for key, value in facts.items() if key != "warnings"]
     lines += [f"warning: {doubt}" for doubt in facts["warnings"]]
     with_warnings = ", with warnings" * bool(facts["warnings"])
     return "\n".join([*lines, f"valid{with_warnings}; next: nightshift try {shlex.quote(environment)}"])
@@ -102,7 +99,7 @@ def _of_space(environment: Environment) -> Iterator[str]:
     for name in filter(SEED.fullmatch, environment.space):
         yield (
             f"space.{name}: a search would pick the luckiest seed, and fresh runs of the champion would repeat it: "
-            f"take it out of [space], and use the run's own (seed in config.json, {{seed}} in train_cmd)"
+            "take it out of [space], and use the run's own (seed in config.json, {seed} in train_cmd)"
         )
 
 
@@ -113,21 +110,11 @@ def _of_program(environment: Environment) -> Iterator[str]:
     stated = {*PLACEHOLDER.findall(environment.train_cmd)}
     files = [path for path, _ in workspace.baseline_files(environment) if path.is_file()]
     text = "\n".join(path.read_text("utf-8", "replace") for path in files)
-    if "out" not in stated and "config.json" not in text:
-        yield (
-            "train_cmd never mentions {out}, and no file of the program reads config.json, so it may not know where to "
-            "leave its result: add an argument such as --out {out}"
-        )
     if not environment.deterministic and "seed" not in stated and "seed" not in text.lower():
         yield (
             "neither train_cmd nor a file of the program mentions a seed, so all runs may be the same run, and no "
             "certificate could tell luck from progress: add an argument such as --seed {seed}, or state "
             "deterministic = true"
-        )
-    if "type=bool" in text and any(isinstance(value, bool) for value in environment.defaults.values()):
-        yield (
-            "argparse's type=bool takes every text for true: make it action='store_true', and write {name:--name} in "
-            "train_cmd, which is --name where the parameter is true"
         )
     for name in environment.space:
         if name not in stated and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):

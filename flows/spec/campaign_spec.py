@@ -154,10 +154,10 @@ class CampaignSpec(Spec):
         """Write spec.toml and log what changed since the last life. The caller must hold the campaign's lock."""
         path = ledger.path / "spec.toml"
         before, now = tomllib.loads(path.read_text()), tomllib.loads(self.toml())
-        if before != now:
+        changed = {key: [before.get(key), now.get(key)] for key in before | now if before.get(key) != now.get(key)}
+        if changed:
             write_atomic(path, self.toml())
-            both = {key: [before.get(key), now.get(key)] for key in before | now}
-            ledger.event("guards", changed={key: pair for key, pair in both.items() if pair[0] != pair[1]})
+            ledger.event("guards", changed=changed)
 
     def toml(self) -> str:
         """The spec as a file for `nightshift run`."""
@@ -174,7 +174,7 @@ class CampaignSpec(Spec):
             self.name,
             environment,
             source=lasting(self.environment),
-            settings=self.settings(secrets.randbelow(2**31) if self.seed is None else self.seed),
+            settings=self.settings(secrets.randbelow(2**31) if self.advanced.seed is None else self.advanced.seed),
             isolation=self.isolation.level,
             spec=self.toml(),
             more={LEARNED: lessons_json(learned_from(learns, environment))} if learns else {},
@@ -198,7 +198,12 @@ class CampaignSpec(Spec):
 
 def _check_proposers(spec: CampaignSpec, environment: Environment) -> None:
     """Refuse a proposer or fallback that cannot be run with these options."""
-    proposer, fallback, advanced = spec.loaded_proposer, spec.loaded_fallback, spec.advanced
+    proposer, fallback, advanced, level = (
+        spec.loaded_proposer,
+        spec.loaded_fallback,
+        spec.advanced,
+        spec.isolation.level,
+    )
     if fallback.asks or fallback.edits:
         raise Refused(f"fallback = {advanced.fallback!r} may fail itself: name one without a model, such as tpe")
     if proposer.asks:
@@ -220,9 +225,8 @@ def _check_machine(spec: CampaignSpec, environment: Environment) -> None:
         check_given(spec.isolation.level, home(), outside(environment))
         slots = [part.name for part in spec.slots(environment).parts]
         if spec.parallel > len(slots):
-            each = f" of {environment.cores} cores each" if environment.cores > 1 else ""
-            has = f"{len(slots)} slot{'s' * (len(slots) > 1)} for {environment.name} ({', '.join(slots)}){each}"
-            raise Refused(f"parallel = {spec.parallel}, but this machine has {has}: lower it")
+            has = f"this machine has {len(slots)} for {environment.name} ({', '.join(slots)})"
+            raise Refused(f"parallel = {spec.parallel} slots, but {has}: lower it")
     if environment.remote:
         if spec.launch != "here":
             fact = f"launch = {spec.launch!r}, but trainer {environment.trainer} trains elsewhere"
@@ -233,13 +237,12 @@ def _check_machine(spec: CampaignSpec, environment: Environment) -> None:
 
 
 def _check_time(spec: CampaignSpec, environment: Environment, is_new: bool) -> None:
-    """Refuse a time limit that is too short for one trial and the certificate."""
-    reserve = spec.time_for_the_certificate(environment, ()) if is_new else 0.0
-    what = "one trial" if not is_new else "the baseline and the certificate" if reserve else "the baseline"
-    need = reserve + (
-        spec.time_for_a_trial(environment, ()) if is_new else environment.budget_seconds + environment.startup_seconds
-    )
-    remedy = ", or use rule = greedy, which certifies nothing" if reserve else ""
+    """Refuse a time limit that is too short for one trial; of a new campaign for the baseline and the certificate."""
+    what, need, remedy = "one trial", environment.budget_seconds + environment.startup_seconds, ""
+    if is_new:
+        what, need = "the baseline", spec.time_for_a_trial(environment, ())
+        if reserve := spec.time_for_the_certificate(environment, ()):
+            what, need, remedy = f"{what} and the certificate", need + reserve, ", or use rule = greedy"
     if spec.hours * 3600 < need:
         has = f"{spec.hours:g} ({spec.hours * 3600:.0f} s)"
         raise Refused(f"hours = {has} is less than {what} may take ({need:g} s): raise hours{remedy}")
@@ -250,7 +253,7 @@ def _check_time(spec: CampaignSpec, environment: Environment, is_new: bool) -> N
 def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, object]]:
     """The fixed options in which a spec differs from the campaign: name, the campaign's value, the spec's."""
     campaign = ledger.campaign
-    settings = spec.settings(campaign.seed if spec.seed is None else spec.seed)
+    settings = spec.settings(campaign.seed if spec.advanced.seed is None else spec.advanced.seed)
     asked = settings.model_dump() | {"environment": lasting(spec.environment)}
     has = campaign.model_dump() | {"environment": campaign.source}
     return [(name, has[name], asked[name]) for name in FIXED if has[name] != asked[name]]

@@ -1,6 +1,6 @@
 """Spec: all that a campaign may be asked for, each option declared once.
 
-The form in the Prefect UI (flows/spec/form.py), the options of `run` and `resume` (flows/cli/options.py), spec.toml and
+The form in the Prefect UI (flows/spec/flow.py), the options of `run` and `resume` (flows/cli/options.py), spec.toml and
 docs/options.md (flows/cli/reference.py) are made from it.
 """
 
@@ -21,16 +21,10 @@ from environments import FILE, plugins, toml_file
 from environments.plugins import Refused, names
 from tasks.system.redact import URL_PASSWORD
 
-SEARCH, DECISIONS, LIMITS, EXECUTION = "Search", "Decisions", "Limits", "Execution"
-MODELS = "Language models and approval"
-GROUPS = {
-    "search": (SEARCH, "How the next trial is chosen."),
-    "decisions": (DECISIONS, "What counts as better, and when a trial is stopped early."),
-    "limits": (LIMITS, "When the campaign ends besides."),
-    "execution": (EXECUTION, "Where and how trials run."),
-    "models": (MODELS, "What a proposer with a model may do and spend."),
-}
-"""The headings above options, with what they are about, by their key under `advanced`."""
+GROUPS = SEARCH, DECISIONS, LIMITS, EXECUTION, MODELS = (
+    "Search", "Decisions", "Limits", "Execution", "Language models and approval"
+)  # fmt: skip
+"""The headings above options, in their order."""
 MULTIPLE = r"\d{1,3}(\.\d{1,3})?x"
 """A training budget in that of the environment."""
 TIME_OF_DAY = r"\d{1,2}:\d{2}"
@@ -49,8 +43,8 @@ def option(
         choices: Its values. The model takes others: whoever loads the plug-in of that name refuses them by name.
     """
     # In the JSON Schema, since Prefect drops the other descriptions of a field.
-    shown = {"description": help, "enum": [*choices], "group": group, "fixed": fixed}
-    extra: dict[str, Any] = {key: value for key, value in shown.items() if value}
+    facts = {"description": help, "enum": [*choices], "group": group, "fixed": fixed}
+    extra: dict[str, Any] = {key: value for key, value in facts.items() if value}
     return Field(default, description=help, json_schema_extra=extra, **bounds)
 
 
@@ -87,12 +81,39 @@ Moment = Annotated[str | None, AfterValidator(_moment)]
 Uri = Annotated[str | None, AfterValidator(_without_password)]
 
 
+def _for_form(schema: dict[str, Any]) -> None:
+    """Number the fields, since PostgreSQL forgets their order, and leave out the type and default null."""
+    for position, field in enumerate(schema["properties"].values()):
+        field["position"] = position
+        if field.get("default", "") is None:
+            del field["default"]
+            field |= field.pop("anyOf")[0]
+
+
 # fmt: off
 class Advanced(BaseModel):
     """What few campaigns change: the parameter `advanced` of the flow, and the table [advanced] of a spec.toml."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_for_form)
 
+    overrides: Table = option(
+        {}, 'Keys of environment.toml, as JSON, such as {"control.episodes": 20}.', fixed=True)
+    options: Table = option(
+        {}, 'Options of the proposer, as JSON, such as {"points": 5} for grid.', SEARCH, fixed=True)
+    seed: int | None = option(
+        None, "Seed of proposals and trainings; the judge's draws are secret. Default: drawn at random.", SEARCH,
+        fixed=True, ge=0, lt=2**31)
+    fallback: str = option("tpe", "Proposes when the proposer fails; must not need a model.", SEARCH, fixed=True)
+    learn_from: list[str] = option(
+        [], "Earlier campaigns in the same environment whose trials the proposer may use.", SEARCH, fixed=True)
+    rule_options: Table = option({}, "Options of the rule, as JSON.", DECISIONS, fixed=True)
+    cancel_options: Table = option(
+        {}, 'Options of early stopping, as JSON, such as {"fraction": 0.5} for curve.', DECISIONS, fixed=True)
+    looks: Literal["one", "several"] = option(
+        "one", "The error of the first certificate: nearly all of the 5 % (one), or half of it (several). Each "
+        "further one has half of what is left.", DECISIONS, fixed=True)
+    ablation: bool = option(
+        False, "After a certificate, run the champion again without each of its changes: which carry?", DECISIONS)
     patience: int | None = option(None, "Stop after this many trials without a new champion.", LIMITS, ge=1)
     crash_share: float = option(
         0.8, "Stop when more than this share of the last 10 trials crashed.", LIMITS, gt=0, le=1)
@@ -109,53 +130,24 @@ class Advanced(BaseModel):
         "auto", "Sandbox level; auto takes the strongest that this machine offers.", EXECUTION)
     allow_unsandboxed: bool = option(
         False, "Run edited programs even at isolation none, where they can reach your files.", EXECUTION)
-    looks: Literal["one", "several"] = option(
-        "one", "The error of the first certificate: nearly all of the 5 % (one), or half of it (several). Each "
-        "further one has half of what is left.", DECISIONS,
-        fixed=True)
-    ablation: bool = option(
-        False, "After a certificate, run the champion again without each of its changes: which carry?", DECISIONS)
-    fallback: str = option("tpe", "Proposes when the proposer fails; must not need a model.", SEARCH, fixed=True)
     approval: Literal["none", "code", "all"] = option(
         "none", "Proposals that wait for approval: none, code (new programs), or all.", MODELS)
     approval_minutes: float = option(
         60.0, "Minutes that a proposal waits for approval before it is rejected.", MODELS, gt=0, le=60 * 24 * 30)
     max_tokens: int | None = option(
         None, "Limit of input and output tokens; then the fallback proposes.", MODELS, ge=0)
-    learn_from: list[str] = option(
-        [], "Earlier campaigns in the same environment whose trials the proposer may use.", SEARCH, fixed=True)
     traces: bool = option(False, "Record requests to language models and their answers in MLflow.", MODELS)
-    rule_options: Table = option({}, "Options of the rule, as JSON.", DECISIONS, fixed=True)
-    cancel_options: Table = option(
-        {}, 'Options of early stopping, as JSON, such as {"fraction": 0.5} for curve.', DECISIONS, fixed=True)
-    options: Table = option(
-        {}, 'Options of the proposer, as JSON, such as {"points": 5} for grid.', SEARCH, fixed=True)
-    overrides: Table = option(
-        {}, 'Keys of environment.toml, as JSON, such as {"control.episodes": 20}.', fixed=True)
 
 
 class Spec(BaseModel):
-    """The options of a campaign. Those of `advanced` may also stand by themselves."""
+    """The options of a campaign, first what people change first. Those of `advanced` may also stand by themselves."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     environment: str = option(
         ..., f"A bundled environment ({', '.join(environments.bundled())}), or the absolute path of a folder with an "
-        "environment.toml on the worker's machine.",
-        fixed=True, min_length=1)
-    name: str | None = option(
-        None, "Name of the campaign. An unfinished campaign of that name is resumed. Default: a new name.")
+        "environment.toml on the worker's machine.", fixed=True, min_length=1)
     proposer: str = option("tpe", "Decides what to try next.", SEARCH, fixed=True, choices=names("tasks.proposers"))
-    rule: str = option(
-        "certify", "What counts as better: certify runs a record again before it is kept, and certifies the champion "
-        "on fresh runs at the end; greedy believes each score.", DECISIONS,
-        fixed=True, choices=names("tasks.rules"))
-    cancel: str = option(
-        "curve", "Early stopping of trials: curve lets the best fifth by early progress go on, pruner asks one of "
-        "Optuna's; none trains every trial to its end.", DECISIONS,
-        fixed=True, choices=(*names("tasks.cancellers"), "none"))
-    replicates: int = option(
-        1, "Training seeds per trial; their scores are averaged.", DECISIONS, fixed=True, ge=1, le=100)
     trials: int = option(
         20, "Stop after this many trials, without the baseline and the certificate. One that was stopped early counts "
         "by the part that was run.", LIMITS, ge=1, le=100_000)
@@ -171,12 +163,20 @@ class Spec(BaseModel):
     launch: str = option(
         "here", "Where trials run: here, or the name of a deployment of the flow trial, such as gpu-pair.", EXECUTION,
         min_length=1)
-    seed: int | None = option(
-        None, "Seed of proposals and trainings; the judge's draws are secret. Default: drawn at random.", SEARCH,
-        fixed=True, ge=0, lt=2**31)
+    name: str | None = option(
+        None, "Name of the campaign. An unfinished campaign of that name is resumed. Default: a new name.")
+    rule: str = option(
+        "certify", "What counts as better: certify runs a record again before it is kept, and certifies the champion "
+        "on fresh runs at the end; greedy believes each score.", DECISIONS, fixed=True, choices=names("tasks.rules"))
+    cancel: str = option(
+        "curve", "Early stopping of trials: curve lets the best fifth by early progress go on, pruner asks one of "
+        "Optuna's; none trains every trial to its end.", DECISIONS, fixed=True,
+        choices=(*names("tasks.cancellers"), "none"))
+    replicates: int = option(
+        1, "Training seeds per trial; their scores are averaged.", DECISIONS, fixed=True, ge=1, le=100)
     tracking: Uri = option(
         None, "MLflow tracking URI, or off. Default: MLFLOW_TRACKING_URI, or a local file.", EXECUTION)
-    advanced: Advanced = Advanced()
+    advanced: Advanced = option(Advanced(), "What few campaigns change.")
 
     @model_validator(mode="before")
     @classmethod
@@ -227,22 +227,18 @@ FIXED = tuple(name for name, field in OPTIONS.items() if declared(field).get("fi
 
 
 def spread(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of the flow as the model has them: an option may stand by itself, under `advanced`, or there in its
-    group. What was left empty is left out.
+    """Parameters of the flow as the model has them: an option of `advanced` may stand by itself. What was left empty is
+    left out.
     """
     advanced = parsed(stated.get("advanced") or {})
     if isinstance(advanced, BaseModel):
         advanced = advanced.model_dump()
     if not isinstance(advanced, dict):
         return {**stated, "advanced": advanced}  # the model says what is wrong
-    flat = {name: value for name, value in stated.items() if name != "advanced"}
-    for name, value in advanced.items():
-        group = parsed(value) if name in GROUPS else None
-        flat |= group if isinstance(group, dict) else {name: value}
     spec: dict[str, Any] = {"advanced": {}}
-    for name, value in flat.items():
+    for name, value in {**stated, **advanced}.items():
         is_empty = name in OPTIONS and (value is None or (value == "" and OPTIONS[name].default is None))
-        if not is_empty:
+        if name != "advanced" and not is_empty:
             (spec["advanced"] if name in Advanced.model_fields else spec)[name] = value
     return spec
 
@@ -256,9 +252,7 @@ def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
 
 def read_spec(path: Path) -> dict[str, Any]:
     """The parameters that a spec.toml states, as `spread` has them; a path of an environment is relative to the file.
-
-    Raises:
-        Refused: it cannot be read, or a value is invalid; file and key are named.
+    Raises Refused: it cannot be read, or a value is invalid; file and key are named.
     """
     stated = toml_file.read(path)
     if path.name == FILE:
@@ -288,11 +282,7 @@ def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datet
 
 
 def runs_in_time(spec: Mapping[str, Any], begun: float, budget_seconds: float) -> float:
-    """Training runs that a campaign's time holds in all, counted by those of a trial.
-
-    Args:
-        begun: When it began, in Unix time.
-    """
+    """Training runs that the time of a campaign, begun at a Unix time, holds in all, counted by those of a trial."""
     seconds = spec["hours"] * 3600
     if until := spec.get("until"):
         seconds = min(seconds, max(datetime.datetime.fromisoformat(until).timestamp() - begun, 0.0))

@@ -25,8 +25,9 @@ from tasks.record import reconcile, record
 from tasks.store import campaign_lock
 from tasks.store.campaign_lock import left_alone
 from tasks.store.ledger import Ledger, free_name
+from tests.importing.test_prime_rl import OLD
 from tests.support.histories import decided
-from tests.support.ledgers import created
+from tests.support.ledgers import created, stored
 from tests.support.toy import GREEDY, QUADRATIC, command, environment, nightshift, quadratic, slow, start, status
 
 
@@ -63,7 +64,6 @@ def test_every_verb_has_a_help_with_an_example(capsys: pytest.CaptureFixture[str
     [
         (("bogus",), "bogus"),
         (("run", "cartpole", "--trials", "many"), "--trials"),
-        (("stop", "n", "--no-such-option"), "--no-such-option"),
         (("run", "cartpol", "--trials", "3"), "unknown environment 'cartpol'. Did you mean 'cartpole'?"),
         (("run", ""), "environment: String should have at least 1 character"),
         (("resume",), "no campaign is unfinished"),
@@ -95,6 +95,11 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
     again = nightshift("resume", "far", "--detach", server=server)
     assert again.returncode == 2 and "campaign 'far' is already running" in again.stderr
 
+    with start("status", "far", "--watch") as watching:
+        assert watching.stdout is not None and " 0 " in watching.stdout.readline()
+        watching.send_signal(signal.SIGINT)
+        assert "far goes on" in watching.communicate(timeout=30)[0]
+    assert (watching.returncode, status("far")["state"]) == (0, "running")
     watched = nightshift("status", "--watch")
     assert watched.returncode == 0, watched.stderr
     assert "far is finished: all 2 trials done" in watched.stdout
@@ -102,24 +107,6 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
     while "far is finished" not in (home / "far/console.log").read_text():
         assert time.monotonic() < deadline, (home / "far/console.log").read_text()
         time.sleep(0.1)
-
-
-@pytest.mark.slow
-def test_who_stops_watching_does_not_stop_the_campaign(tmp_path: Path, home: Path, server: str) -> None:
-    quad = str(quadratic(tmp_path / "quad", fit=slow(30)))
-    options = ("--tracking", "off", "--set", "budget_seconds=60", "--proposer", "random_search", "--detach", *GREEDY)
-    begun = nightshift("run", quad, "--name", "long", *options, server=server)
-    assert begun.returncode == 0, begun.stderr
-    try:
-        with start("status", "long", "--watch") as watching:
-            assert watching.stdout is not None
-            assert " 0 " in watching.stdout.readline()
-            watching.send_signal(signal.SIGINT)
-            assert "long goes on" in watching.communicate(timeout=30)[0]
-        assert (watching.returncode, status("long")["state"]) == (0, "running")
-    finally:
-        assert nightshift("stop", "long", "--now").returncode == 0
-    assert status("long")["state"] in ("interrupted", "stopped")
 
 
 def test_what_another_process_refuses_is_passed_on(
@@ -131,7 +118,7 @@ def test_what_another_process_refuses_is_passed_on(
     (folder / "fit.py").unlink()
     assert foreground.start_detached(asked, server, as_json=False) == 2
     assert "fit.py" in capsys.readouterr().err
-    assert [path.name for path in home.iterdir() if path.name not in (".prefect", ".create.lock")] == []
+    assert {path.name for path in home.iterdir()} <= {".prefect", ".create.lock", "quad-1"}, "the name is reserved"
 
 
 def document(shown: str) -> Any:
@@ -174,14 +161,6 @@ def test_a_campaign_that_cannot_be_read_hides_no_other_from_the_list(
     assert "campaign 'rent' is left out: " in shown.err and "certificates/1.json: " in shown.err
 
 
-def test_json_is_alone_on_stdout_and_without_a_name_the_newest_campaign_is_shown(tmp_path: Path) -> None:
-    for age, name in enumerate(("new", "old")):
-        os.utime(with_trials(tmp_path, name).path / "campaign.json", (9 - age, 9 - age))
-    done = nightshift("status", "--json")
-    assert done.returncode == 0, done.stderr
-    assert document(done.stdout)["campaign"] == "new"
-
-
 def test_logs_are_those_of_every_run_of_a_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ledger = with_trials(tmp_path)
     for part in ("run-2", "run-10", "again-1"):
@@ -219,7 +198,14 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
         ("stop", "n"): "campaign 'n' is not running (it is interrupted)",
         ("status", "n", "--watch", "--json"): "exclude each other",
         ("status", "n", "--all"): "leave out CAMPAIGN",
-        ("propose", "n", "--params", '{"x": 1}', "--base", "1"): "--base 1: it names the trial that --diff applies to",
+        (
+            "propose",
+            "n",
+            "--params",
+            '{"x": 1}',
+            "--base",
+            "1",
+        ): "--base 1: it names the finished trial of n that --diff",
     }
     for arguments, why in cases.items():
         with pytest.raises(Refused, match=re.escape(why)):
@@ -238,22 +224,18 @@ def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path: Path) -> None
         assert done.stderr == "", verb
 
 
-@pytest.mark.parametrize("name", ['a "quoted" back\\slash', "{braces} 日本"])
-def test_a_new_environment_is_valid_whatever_it_is_called(tmp_path: Path, name: str) -> None:
+def test_a_new_environment_is_valid_whatever_it_is_called_and_overwrites_nothing(tmp_path: Path) -> None:
+    name = '{braces} "quoted" back\\slash 日本'
     folder = tmp_path / name
     wrote, _, commands = write_environment(folder).partition("\nnext: ")
     assert str(folder) in wrote
     assert shlex.split(commands)[:5] == ["nightshift", "env", "validate", str(folder), "&&"]
     found = checked_environment(str(folder), {})
     assert (found.name, found.title) == (name, name)
-    assert list(found.space) == ["lr", "steps"]
-
-
-def test_a_new_environment_overwrites_nothing(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("mine")
-    with pytest.raises(Refused, match=r"train.py exists"):
-        write_environment(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+    (folder / "environment.toml").unlink()
+    with pytest.raises(Refused, match=r"\.py exists already"):
+        write_environment(folder)
+    assert not (folder / "environment.toml").exists()
 
 
 def test_a_run_begins_with_what_is_likely_a_mistake_and_finds_a_folder_by_its_bare_name(
@@ -263,3 +245,24 @@ def test_a_run_begins_with_what_is_likely_a_mistake_and_finds_a_folder_by_its_ba
     monkeypatch.chdir(tmp_path)
     done = nightshift("run", "depot_ppo", "--server", "http://127.0.0.1:9/api", *GREEDY)
     assert done.returncode == 2 and "warning: direction = " in done.stderr and "127.0.0.1:9" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["new", "import", "export", "read"])
+def test_a_place_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Path, home: Path, verb: str) -> None:
+    (tmp_path / "file").write_text("theirs")
+    below = str(tmp_path / "file/below")
+    if verb == "import":
+        (tmp_path / "theirs").mkdir()
+        (tmp_path / "theirs/train.toml").write_text(OLD)
+    if verb in ("export", "read"):
+        stored(created(tmp_path), 3.0, 2.0)
+    arguments = {
+        "new": ("env", "new", below),
+        "import": ("env", "import", str(tmp_path / "theirs"), "--to", below),
+        "export": ("export", "n", "--to", below),
+        "read": ("propose", "n", "--diff", below),
+    }
+    done = nightshift(*arguments[verb])
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert str(tmp_path / "file") in done.stderr and ("Not a directory" in done.stderr or "exists" in done.stderr)
+    assert (tmp_path / "file").read_text() == "theirs"

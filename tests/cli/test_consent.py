@@ -12,7 +12,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli import consent
-from flows.cli.set_option import STDIN, stated
+from flows.cli.arguments import STDIN, stated
 from tests.support.toy import QUADRATIC, command, nightshift, quadratic
 
 ONLINE = "network = true\n" + QUADRATIC

@@ -1,20 +1,28 @@
-"""`nightshift doctor`: what it finds wrong is wrong, nothing holds it up, and no secret gets into what it prints."""
+"""`nightshift doctor`: each fault of a machine or an environment has its line with a remedy, and no secret is shown."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
+import sys
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
 
+import environments
+from environments import Environment
+from environments.plugins import Refused
+from environments.space import Value
 from flows.cli import doctor as checks
 from flows.cli.app import app
 from flows.cli.doctor import Check, results
 from tests.support.nvml import nvml
-from tests.support.toy import nightshift
+from tests.support.prime_rl_problem import laid
+from tests.support.toy import QUADRATIC, SANDBOX, nightshift, quadratic, told
 
 NAMES = ["isolation", "gpus", "machine", "home", "disk", "prefect", "mlflow", "remote"]
 SECRET = "hunter2x"
@@ -67,18 +75,6 @@ def test_a_home_that_cannot_be_made_is_bad(
     assert home["state"] == "bad" and "Not a directory" in home["fact"] and "NIGHTSHIFT_HOME" in home["remedy"]
 
 
-def test_a_check_that_fails_is_bad_and_the_others_are_told() -> None:
-    def fail() -> Check:
-        raise PermissionError(13, "Permission denied", "/somewhere")
-
-    found = results({"fails": fail, "fine": lambda: Check("ok", "well")})
-    assert list(found) == ["fails", "fine"] and found["fine"] == Check("ok", "well")
-    assert found["fails"].state == "bad" and "/somewhere" in found["fails"].fact and found["fails"].remedy
-
-
-# The machine
-
-
 def test_gpus_in_use_are_named_a_driver_that_fails_is_bad_and_no_driver_is_a_note(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -88,18 +84,6 @@ def test_gpus_in_use_are_named_a_driver_that_fails_is_bad_and_no_driver_is_a_not
     assert (checks.gpus().state, checks.gpus().fact) == ("bad", "Driver Not Loaded")
     nvml(monkeypatch, fault=pynvml.NVMLError_LibraryNotFound)
     assert checks.gpus().state == "note"
-
-
-def test_a_home_that_others_can_enter_is_a_note_and_one_that_cannot_be_written_is_bad(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tmp_path.chmod(0o755)
-    check = checks.home_folder(tmp_path)
-    assert check.state == "note" and f"chmod 700 {tmp_path}" in check.remedy
-    tmp_path.chmod(0o700)
-    assert checks.home_folder(tmp_path).state == "ok"
-    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
-    assert checks.home_folder(tmp_path).state == "bad"
 
 
 def test_a_stated_prefect_server_is_asked(home: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,3 +101,104 @@ def test_where_nothing_can_be_recorded_is_bad_and_shows_no_password(
     check = results({"mlflow": lambda: checks.mlflow(tmp_path)})["mlflow"]
     assert check.state == "bad" and check.remedy
     assert SECRET not in check.fact + check.remedy
+
+
+needs_bwrap = pytest.mark.skipif(SANDBOX.level != "bwrap", reason="prime-rl's processes need bubblewrap")
+
+
+def found(name: str, environment: Environment, home: Path) -> Check:
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check = (checks.OF_ANY | checks.OF_PRIME_RL)[name]
+    return results({name: lambda: check(environment, home)})[name]
+
+
+def test_data_that_is_not_prepared_is_so_by_a_command_that_finds_the_environment(tmp_path: Path, home: Path) -> None:
+    folder = quadratic(tmp_path / "my problem", toml=f'{QUADRATIC}\n[prepare]\nprogram = "fit.py"\ndisk_gb = 0.01\n')
+    remedy = found("data", environments.load(folder), home).remedy
+    assert shlex.split(remedy.split("`")[1]) == ["nightshift", "env", "prepare", str(folder)]
+
+
+def test_an_environment_on_the_cpu_is_in_order_from_its_files_to_its_room(tmp_path: Path, home: Path) -> None:
+    home.mkdir(mode=0o700, parents=True)
+    made = checks.check_environment(environments.load(quadratic(tmp_path / "env")), home)
+    assert {name: check.state for name, check in made.items()} == dict.fromkeys(checks.OF_ANY, "ok")
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "word"),
+    [
+        ("environment", 'program = ["fit.py", "gone.py"]', "gone.py"),
+        ("sandbox", 'readable = ["/nowhere/at/all"]', "/nowhere/at/all"),
+        ("room", 'device = "cuda"', "no usable GPU"),
+        ("data", '[prepare]\nprogram = "fit.py"\ndisk_gb = 1e6', "1e+06 GiB"),
+    ],
+)
+def test_a_fault_of_an_environment_is_bad_with_its_remedy(
+    name: str, line: str, word: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent) + ":/usr/bin:/bin")  # no nvidia-smi of this machine
+    folder = quadratic(tmp_path / "env")
+    file, key = folder / "environment.toml", line.partition(" ")[0]
+    kept = [old for old in file.read_text().splitlines() if not old.startswith(key)]
+    place = 0 if "[" not in line[:1] else len(kept)
+    file.write_text("\n".join([*kept[:place], line, *kept[place:]]) + "\n")
+    check = found(name, environments.load(folder), home)
+    assert check.state == "bad" and word in check.fact and check.remedy
+
+
+def machine(tmp_path: Path, python: str = "", **overrides: Value) -> Environment:
+    """The stand-in's problem on a machine whose prime-rl's Python says this."""
+    folder, checkout = laid(tmp_path)
+    (checkout / ".venv/bin/torchrun").touch()
+    if python:
+        (checkout / ".venv/bin/python").write_text(f"#!/bin/sh\n{python}\n")
+    dotted = {name.replace("__", "."): value for name, value in {"gpus": 2, **overrides}.items()}
+    return environments.load(folder, dotted)
+
+
+@needs_bwrap
+def test_a_machine_for_prime_rl_is_in_order(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = machine(tmp_path)
+    monkeypatch.setenv("PATH", f"{environment.fixed['prime_rl']}/.venv/bin:/usr/bin:/bin")
+    home.mkdir(mode=0o700, parents=True)
+    made = checks.check_environment(environment, home)
+    assert list(made) == [*checks.OF_ANY, *checks.OF_PRIME_RL]
+    assert [name for name, check in made.items() if check.state != "ok"] == ["data"], made
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "state", "word"),
+    [
+        ("room", {"gpus": 1}, "bad", "gpus = 1"),
+        ("cuda", {"python": "echo The NVIDIA driver on your system is too old >&2; exit 1"}, "bad", "driver on your"),
+        ("prime_rl", {"fixed__prime_rl": "/nowhere"}, "bad", "no /nowhere/.venv/bin/rl"),
+        ("dry_run", {"fixed__group_size": 7}, "bad", "divisible by group_size 7"),
+    ],
+)
+def test_a_fault_of_a_gpu_box_has_its_line(
+    name: str, how: dict[str, Any], state: str, word: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    check = found(name, machine(tmp_path, **how), home)
+    assert check.state == state and word in check.fact, check
+    assert check.remedy
+
+
+def test_a_python_that_a_trial_cannot_see_is_bad(tmp_path: Path, home: Path) -> None:
+    environment = machine(tmp_path)
+    elsewhere = tmp_path / "elsewhere/bin/python3.12"
+    elsewhere.parent.mkdir(parents=True)
+    elsewhere.touch()
+    python = Path(str(environment.fixed["prime_rl"])) / ".venv/bin/python"
+    python.unlink()
+    python.symlink_to(elsewhere)
+    check = found("prime_rl", environment, home)
+    assert check.state == "bad" and str(elsewhere) in check.fact and "readable" in check.remedy
+
+
+def test_options_about_an_environment_want_one_and_an_unknown_one_is_refused() -> None:
+    for words in (["--set", "x=1"], ["--trust"]):
+        with pytest.raises(Refused, match="--for"):
+            told("doctor", *words)
+    done = nightshift("doctor", "--for", "lunar_landr")
+    assert done.returncode == 2 and done.stdout == "" and "lunar_lander" in done.stderr

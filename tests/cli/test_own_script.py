@@ -220,5 +220,5 @@ def test_an_entry_of_rl_zoo_and_a_folder_of_its_logs_meet_the_defaults_of_the_sa
         toml = (folder / "environment.toml").read_text()
         assert "--algo ppo --env CartPole-v1" in toml and "zoo_episodes.py ppo CartPole-v1" in toml
         assert (folder / "project/zoo_episodes.py").is_file()
-    with pytest.raises(Refused, match="It has CartPole-v1"):
+    with pytest.raises(Refused, match="Did you mean 'CartPole-v1'"):
         own_script.of_rl_zoo(str(tmp_path / "ppo.yml#CartPole-v0"), 10, tmp_path, {})

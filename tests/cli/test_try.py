@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.cli import sides, trying
-from flows.cli.single_runs import Side, isolated, set_up
+from flows.cli import trying
+from flows.cli.single_runs import Side, in_environment, isolated, set_up
 from flows.cli.trying import POWER
 from tasks.stats.permutation import compare
 from tests.support.noisy import BETTER, DRAW, campaign, noisy, settled
@@ -34,22 +34,9 @@ def test_every_run_is_judged_on_units_of_its_own(tmp_path: Path) -> None:
     still = DRAW.replace("+ draw.gauss(0, 1)", "").replace(
         '{"reward": reward}', '{"reward": reward, "seed": config["seed"]}'
     )
-    question = sides.question({"run": Side()}, str(noisy(tmp_path / "noisy", still)), [], {}, trust=False)
+    question = in_environment({"run": Side()}, str(noisy(tmp_path / "noisy", still)), {}, trust=False)
     with set_up(question, trying.FOLDER, isolated("auto", allow_unsandboxed=False)) as stage:
         assert len({one.score.value for one in trying.measure(stage, [1, 2, 3], quiet=True)}) == 3
-
-
-@pytest.mark.slow
-def test_a_try_that_says_nothing_sensible_is_refused(home: Path) -> None:
-    for arguments, why in {
-        ("cartpole", "--params", "[1]"): "--params '[1]': give a JSON object of numbers, texts and booleans",
-        ("cartpole", "--diff", "no.diff"): "no.diff: No such file or directory",
-        (): "name one of the two: an environment, or --in CAMPAIGN",
-        ("--in", "n"): "unknown campaign 'n'",
-    }.items():
-        done = nightshift("try", *arguments)
-        assert done.returncode == 2 and why in done.stderr
-    assert not (home / ".tries").exists()
 
 
 @pytest.mark.slow
@@ -71,9 +58,7 @@ def test_in_a_campaign_the_program_and_parameters_are_run_in_its_frozen_environm
     told = ("--params", '{"x": 3}', "--diff", str(tmp_path / "better.diff"), "--runs", "2")
     done = nightshift("try", "--in", "night", *told)
     assert done.returncode == 0, done.stderr
-    assert (
-        "reward 5" in done.stdout and "the champion of night had " in done.stdout and "certificate" not in done.stdout
-    )
+    assert "reward 5" in done.stdout and "certificate" not in done.stdout
 
 
 @pytest.mark.slow
@@ -85,8 +70,7 @@ def test_with_json_there_is_one_document_and_nothing_else(tmp_path: Path, home: 
     )
     assert (once.returncode, once.stderr, several.returncode, several.stderr) == (0, "", 0, "")
     assert (
-        json.loads(once.stdout).items()
-        >= {"environment": "quad", "metric": "loss", "score": 2.25, "seed": 7, "champion": None}.items()
+        json.loads(once.stdout).items() >= {"environment": "quad", "metric": "loss", "score": 2.25, "seed": 7}.items()
     )
     found = json.loads(several.stdout)
     assert [row["score"] for row in found["runs"]] == [2.25, 2.25, 2.25] and found["score"] == 2.25

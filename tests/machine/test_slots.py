@@ -382,7 +382,7 @@ def test_two_campaigns_that_share_one_slot_never_train_at_the_same_time(
 ) -> None:
     environment = quadratic(tmp_path / "quadratic", fit=NOTES, toml=f"cores = {CORES}\n{QUADRATIC}")
     more = nightshift("run", str(environment), "--parallel", "2", "--tracking", "off", server=lone_server)
-    assert more.returncode == 2 and "parallel = 2, but this machine has 1 slot for quadratic" in more.stderr
+    assert more.returncode == 2 and "parallel = 2 slots, but this machine has 1 for quadratic" in more.stderr
     ends = ["--proposer", "random_search", "--trials", "24", *GREEDY, "--tracking", "off"]
     both = [start("run", str(environment), "--name", name, *ends, server=lone_server) for name in ("a", "b")]
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.cli.set_option import parse_settings
+from flows.cli.arguments import parse_settings
 from flows.engine.certifying import store
 from flows.report import page
 from flows.report.facts import Facts

@@ -6,13 +6,16 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from environments.plugins import Refused
 from flows.campaign import campaign
 from flows.certify import certify
 from flows.cli import reference
 from flows.cli.app import app
-from flows.spec import form
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.spec import CERTIFY, GROUPS, OPTIONS, declared, flag
+from flows.spec.spec import CERTIFY, OPTIONS, Spec, declared, flag
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -21,24 +24,17 @@ else:
     validation = LazyModule("prefect.utilities.schema_tools.validation")
 
 FORM = campaign.parameters.model_dump()
-MODELS = [FORM, *(FORM["definitions"][name.capitalize()] for name in ("advanced", *GROUPS))]
 PAGE = Path(__file__).parents[2] / "docs/options.md"
 
 
-def test_the_form_has_first_what_people_change_first_and_every_option_once() -> None:
-    assert list(FORM["properties"]) == [*form.FIRST, "advanced"]
-    named = [name for group in MODELS for name in group["properties"]]
-    assert sorted(named) == sorted([*OPTIONS, "advanced", *GROUPS])
-
-
-def test_an_option_is_shown_in_the_form_as_it_is_declared() -> None:
+def test_the_form_has_every_option_as_it_is_declared_and_none_of_two_types() -> None:
+    assert list(FORM["properties"]) == list(Spec.model_fields)
+    shown = {**FORM["properties"], **FORM["definitions"]["Advanced"]["properties"]}
     for name, field in OPTIONS.items():
-        (shown,) = [group["properties"][name] for group in MODELS if name in group["properties"]]
-        empty = "" if name in ("name", "until") else None
-        assert shown["description"] == field.description
-        assert shown["title"][0].isupper() and "position" in shown, "a database may forget the order"
-        assert shown.get("enum") == declared(field).get("enum", shown.get("enum"))
-        assert field.is_required() or shown.get("default") == (empty if field.default is None else field.default)
+        assert shown[name]["description"] == field.description and "anyOf" not in shown[name]
+        assert shown[name]["title"][0].isupper() and "position" in shown[name], "a database may forget the order"
+        assert shown[name].get("enum") == declared(field).get("enum", shown[name].get("enum"))
+        assert field.is_required() or (shown[name].get("default") or None) == (field.default or None)
 
 
 def test_the_flow_takes_every_option_by_itself_and_what_the_form_leaves_empty() -> None:
@@ -59,3 +55,18 @@ def test_an_option_of_certify_is_in_its_form_as_it_is_declared() -> None:
 
 def test_the_page_of_options_is_up_to_date() -> None:
     assert PAGE.read_text() == reference.page(), "run: python -m flows.cli.reference > docs/options.md"
+
+
+def test_a_refused_run_ends_as_failed_with_the_sentence(server: str) -> None:
+    refused = {
+        "Did you mean 'cartpole'": (campaign, {"environment": "cartpol"}),
+        "until: must be a time of day": (campaign, {"environment": "cartpole", "until": "25:00"}),
+        "unknown campaign 'none-1'": (certify, {"name": "none-1"}),
+    }
+    with temporary_settings({PREFECT_API_URL: server}):
+        for sentence, (flow, parameters) in refused.items():
+            state = flow(**parameters, return_state=True)  # type: ignore[call-overload]
+            assert (state.is_failed(), state.name) == (True, "Failed")
+            with pytest.raises(Refused, match=sentence) as again:
+                state.result()
+            assert state.message == str(again.value)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.set_option import stated
+from flows.cli.arguments import stated
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.spec import FIXED, Advanced, next_time
 from tasks.store.ledger import Settings
@@ -29,7 +29,7 @@ def spec(**options: Any) -> CampaignSpec:
         ({"trials": 0}, "trials: Input should be greater than or equal to 1, got 0"),
         ({"until": "25:00"}, "until: must be a time of day such as 07:30, or an ISO date and time, got '25:00'"),
         ({"trails": 3}, "trails: unknown key. Did you mean 'trials'?"),
-        ({"advanced": {"decisions": {"rulee": "greedy"}}}, "rulee: unknown key. Did you mean 'rule'?"),
+        ({"advanced": {"rulee": "greedy"}}, "rulee: unknown key. Did you mean 'rule'?"),
         ({"advanced": {"max_usd": float("inf")}}, "advanced.max_usd: Input should be less than or equal to"),
         ({"advanced": {"options": {"a": None}}}, "advanced.options: null is no value: leave the key out"),
     ],
@@ -51,22 +51,9 @@ def test_the_fixed_options_are_those_that_a_campaign_stores() -> None:
     assert set(FIXED) == {"environment", *Settings.model_fields}
 
 
-@pytest.mark.parametrize(
-    ("by_itself", "grouped"),
-    [
-        ({"rule": "greedy"}, {"decisions": {"rule": "greedy"}}),
-        ({"patience": 3}, {"limits": {"patience": 3, "crash_share": 0.8}}),
-        ({"advanced": {"patience": 3}}, {"patience": 3, "models": {}}),
-        ({}, {"search": {"seed": None}, "limits": {"patience": None}, "execution": {"tracking": ""}}),
-    ],
-)
-def test_an_option_by_itself_under_advanced_or_in_its_group_is_the_same(
-    by_itself: dict[str, Any], grouped: dict[str, Any]
-) -> None:
-    assert spec(**by_itself) == spec(advanced=grouped)
-    assert spec(**by_itself) == spec(
-        rule=None, seed=None, until="", advanced=grouped
-    )  # as the flow's function has them
+def test_an_option_by_itself_or_under_advanced_is_the_same_and_one_left_empty_has_its_default() -> None:
+    assert spec(rule="greedy", patience=3) == spec(advanced={"rule": "greedy", "patience": 3})
+    assert spec() == spec(rule=None, seed=None, until="", tracking="", advanced={"patience": None, "options": {}})
 
 
 @pytest.mark.parametrize(
@@ -87,20 +74,13 @@ def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "night.toml"
     file.write_text(
         'environment = "cartpole"\ntrials = 3\nhours = 1\ncrash_share = 0.5\n[advanced]\npatience = 2\n'
-        '[advanced.decisions]\nrule = "greedy"\n[advanced.overrides]\ndevice = "cuda"\nbudget_seconds = 9\n'
+        'rule = "greedy"\n[advanced.overrides]\ndevice = "cuda"\nbudget_seconds = 9\n'
     )
     settings = ["device=cpu", "proposer.startup=3"]
     assert spec(**stated(str(file), trials=9, hours=None, patience=4, rule="greedy", settings=settings)) == spec(
         trials=9, hours=1, rule="greedy", patience=4, crash_share=0.5, options={"startup": 3},
         overrides={"device": "cpu", "budget_seconds": 9},
     )  # fmt: skip
-
-
-def test_a_spec_file_cannot_hide_in_a_group_what_a_person_is_asked_about(tmp_path: Path) -> None:
-    file = quadratic(tmp_path / "quad") / "spec.toml"
-    file.write_text('environment = "."\n[advanced.execution]\nisolation = "none"\ntracking = "http://evil"\n')
-    with pytest.raises(Refused, match=r"without a sandbox.*evil"):
-        stated(str(file), settings=[])
 
 
 @pytest.fixture

@@ -68,23 +68,18 @@ def evaluate(result: Path, command: list[str]) -> None:
 def result_of(lines: list[str]) -> dict[str, object]:
     for line in reversed(lines):
         try:
-            found = json.loads(line)
+            result = json.loads(line)
         except ValueError:
-            found = None
-        if isinstance(found, dict) and any(name in found for name in RESULTS):
-            return found
+            result = None
+        if isinstance(result, dict) and any(name in result for name in RESULTS):
+            return result
         numbers = NUMBER.findall(SPREAD.sub("", line))
         if numbers:
             return {"score": float(numbers[-1])}
     sys.exit('the evaluation printed no number: its last one is the score, or {"score": number}')
 
 
-def main() -> None:
-    kind, place = sys.argv[1:3]
+if __name__ == "__main__":
     end = sys.argv.index("--")
     enter_copy(sys.argv[3:end])
-    (train if kind == "train" else evaluate)(Path(place), sys.argv[end + 1 :])
-
-
-if __name__ == "__main__":
-    main()
+    (train if sys.argv[1] == "train" else evaluate)(Path(sys.argv[2]), sys.argv[end + 1 :])

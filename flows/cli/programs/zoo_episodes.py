@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 import sys
 from importlib import import_module
-from typing import Any
 
 ALGORITHM, ENVIRONMENT, FOLDER, SEED, EPISODES = sys.argv[1:6]
 
 
-def returns() -> Any:
+def main() -> None:
     import_module("rl_zoo3.import_envs")  # registers the packages of environments that are there
     from rl_zoo3 import ALGOS, create_test_env, get_saved_hyperparams
     from rl_zoo3.utils import get_model_path
@@ -28,9 +27,9 @@ def returns() -> Any:
     )
     buffer = {"buffer_size": 1} if ALGORITHM in ("dqn", "qrdqn", "ddpg", "sac", "her", "td3", "tqc", "crossq") else {}
     model = ALGOS[ALGORITHM].load(model_path, device="cpu", **buffer)
-    found, _ = evaluate_policy(model, env, n_eval_episodes=int(EPISODES), return_episode_rewards=True)
-    return found
+    returns, _ = evaluate_policy(model, env, n_eval_episodes=int(EPISODES), return_episode_rewards=True)
+    print(json.dumps({"units": [float(value) for value in returns]}))
 
 
 if __name__ == "__main__":
-    print(json.dumps({"units": [float(value) for value in returns()]}))
+    main()
