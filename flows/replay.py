@@ -19,8 +19,8 @@ from filelock import FileLock
 from rich.console import Console
 
 from environments.plugins import Refused
+from flows.report.page import write_report
 from flows.report.shareable import shareable
-from flows.report.write import write_report
 from flows.watch import CampaignWatch
 from tasks.store.campaign_lock import LOCK, check_idle
 from tasks.store.ledger import Ledger, check_name
@@ -39,30 +39,21 @@ PARTS = (
 """What live view and report need. Of logs and configurations only the time counts, so they are recorded empty."""
 FOLDERS = re.compile(r"(?<![\w.~/-])/(?:[\w.@+-]+/)+")
 """Those above a file of this machine."""
-PRIVATE = {"judge_key": "", "host": "", "identity": "", "page": None, "flow_run_id": None}
-"""What stands in the place of facts that are nobody's business."""
+PRIVATE = re.compile(r'"(judge_key|host|identity|page|flow_run_id)": *"[^"]*"')
+"""Facts that are nobody's business."""
 
 
 def record(ledger: Ledger, file: Path) -> None:
     """Write a campaign that does not run into a recording, without secrets and the folders of this machine."""
     check_idle(ledger)
-    with zipfile.ZipFile(file, "w") as recording:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as recording:
         for path in sorted(path for part in PARTS for path in ledger.path.glob(part) if path.is_file()):
             info = zipfile.ZipInfo(str(path.relative_to(ledger.path)), time.gmtime(path.stat().st_mtime)[:6])
-            recording.writestr(info, _shown(info.filename, path.read_bytes()), zipfile.ZIP_DEFLATED, 9)
-
-
-def _shown(name: str, content: bytes) -> bytes:
-    """The content of a file as others may see it."""
-    if name.endswith(("judge.txt", "config.json")):
-        return b""
-    if name.endswith(".gif"):
-        return content
-    text = shareable(content.decode(errors="replace"))
-    if name in ("campaign.json", "events.jsonl"):
-        each = [json.loads(line) for line in ([text] if name == "campaign.json" else text.splitlines())]
-        text = "".join(json.dumps({key: PRIVATE.get(key, one[key]) for key in one}) + "\n" for one in each)
-    return (text if name.startswith("environment/") else FOLDERS.sub("…/", text)).encode()
+            content = b"" if path.name in ("judge.txt", "config.json") else path.read_bytes()
+            if path.suffix != ".gif":
+                text = PRIVATE.sub(r'"\1": ""', shareable(content.decode(errors="replace")))
+                content = (text if path.parent.name == "environment" else FOLDERS.sub("…/", text)).encode()
+            recording.writestr(info, content, zipfile.ZIP_DEFLATED)
 
 
 def play(file: Path, console: Console) -> Ledger:
@@ -75,7 +66,7 @@ def play(file: Path, console: Console) -> Ledger:
     try:
         with zipfile.ZipFile(file) as archive:
             night = _Replay(archive, console)
-    except (zipfile.BadZipFile, LookupError, ValueError, TypeError, AttributeError) as fault:
+    except (zipfile.BadZipFile, LookupError, ValueError) as fault:
         raise Refused(f"{file} is no recording of `nightshift replay --record`: {fault}") from fault
     file_trees.remove(night.folder)
     night.fill(night.begin)
@@ -95,10 +86,9 @@ class _Replay(CampaignWatch):
     def __init__(self, archive: zipfile.ZipFile, console: Console) -> None:
         self._chunks: dict[str, list[tuple[float, bytes]]] = {}
         for info in archive.infolist():
-            name, written = info.filename, float(calendar.timegm((*info.date_time, 0, 0, 0)))
+            name, content, written = info.filename, archive.read(info), float(calendar.timegm(info.date_time))
             if ".." in PurePath(name).parts or not any(fnmatch(name, part) for part in PARTS):
                 continue
-            content = archive.read(info)
             self._chunks[name] = [(written, content)]
             if name.endswith(".jsonl"):
                 lines = content.splitlines(keepends=True)
@@ -119,10 +109,11 @@ class _Replay(CampaignWatch):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
 
-    def read(self) -> None:
+    def read(self) -> bool:
         passed = min((time.monotonic() - self._start) / SECONDS, 1.0)
         moment = self.begin + passed * (self.end - self.begin)
         self.fill(moment)
-        super().read()
+        is_new = super().read()
         self._document |= {"ends": time.time() + self.end - moment}
         self._document["spent"]["seconds"] = moment - self.begin
+        return is_new

@@ -32,13 +32,13 @@ from tasks.stats.champion import champion_estimate, run_sd
 from tasks.stats.design import Arm, design_of
 from tasks.stats.predictions import record
 from tasks.store import approval, campaign_lock, inbox, workspace
-from tasks.store.ledger import Ledger, ended_search
+from tasks.store.ledger import Ledger, campaigns, check_name, ended_search
 from tasks.store.provenance import incidents, sources
 from tasks.store.workspace import TrialDir
 from tasks.system.daemon import page_of
 from tasks.system.redact import clean
 from tasks.tracking import sync
-from tasks.trial import TWENTIETHS, History, Proposal, Trial, baseline, best, budgets_used, machine_of, measured
+from tasks.trial import History, Proposal, Trial, baseline, best, budgets_used, machine_of, measured
 
 RULES = "tasks.rules"
 IMPORTED_BEST = 10
@@ -104,7 +104,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         },
         "waiting_to_record": sync.waiting(ledger, history),
         "urls": urls(ledger),
-        "servers": [asdict(server) for server in own_servers(ledger.path.parent)],
+        "servers": own_servers(ledger.path.parent),
     }  # fmt: skip
 
 
@@ -118,13 +118,12 @@ def result(
     ledger: Ledger, history: History, own: Sequence[Certificate], uncertified: str | None, ships_unproven: bool
 ) -> dict[str, str]:
     """What was found in a sentence, and how far that can be believed. (ships_unproven: a rule made no certificate)"""
-    verdict = headline(history, ledger.campaign.name, own).removeprefix(f"{ledger.campaign.name}: ")
-    champion = best(history)
+    name, champion = ledger.campaign.name, best(history)
+    verdict = headline(history, name, own).removeprefix(f"{name}: ").removesuffix(f"; {describe.UNPROVEN}")
     if one := decisive(history, own):
-        spread = f"; {describe.NOT_COUNTED}: {one.not_reused}" if one.not_reused and not one.passed else ""
-        proof = f"{outcome(one)}{spread}{'; ' * bool(caution(one))}{caution(one)}"
+        spread = f"{describe.NOT_COUNTED}: {one.not_reused}" if one.not_reused and not one.passed else ""
+        proof = "; ".join(filter(None, (outcome(one), spread, caution(one))))
     elif ships_unproven:
-        verdict = verdict.replace(describe.UNPROVEN, "it ships without a certificate")
         proof = f"it ships without a certificate: rule {ledger.campaign.rule} makes none"
     elif uncertified:
         proof = f"not certified, because {uncertified}; the baseline ships"
@@ -151,15 +150,16 @@ def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate], how: 
     Under such a rule a champion whose certificate did not pass does not ship either.
     """
     champion, passed, trial = best(history), shipped(own), None
-    if how != "running" and champion:
-        is_untested = all(one.champion != champion.number for one in own)
-        if passed:
-            trial = passed.champion
-        elif own or how in ("finished", "failed"):
-            is_kept = how == "finished" and is_untested and not certifies(ledger.campaign.rule)
-            trial = champion.number if is_kept else 0
-    which = None if trial is None else "champion" if trial else "baseline"
-    return {"shipped": which, "shipped_trial": trial}
+    is_untested = champion and all(one.champion != champion.number for one in own)
+    if how == "running" or champion is None:
+        pass  # not yet
+    elif passed:
+        trial = passed.champion
+    elif how == "finished" and is_untested and not certifies(ledger.campaign.rule):
+        trial = champion.number
+    elif own or how in ("finished", "failed"):
+        trial = 0
+    return {"shipped": None if trial is None else "champion" if trial else "baseline", "shipped_trial": trial}
 
 
 def _reserved(ledger: Ledger) -> dict[str, Any] | None:
@@ -201,22 +201,32 @@ def state(ledger: Ledger) -> str:
 def urls(ledger: Ledger) -> dict[str, str]:
     """The addresses of the campaign's trials in MLflow, and of its last life in Prefect."""
     pages = [event["page"] for event in ledger.events() if event["event"] == "life" and event.get("page")]
-    found = {f"mlflow_{key}": value for key, value in sync.last(ledger).urls.items()}
-    if found.get("mlflow_command") == "nightshift up" and (page := page_of(ledger.path.parent, "mlflow")):
-        found = {"mlflow_url": page + found["mlflow_path"]}  # it is up
-    return ({"prefect": pages[-1]} if pages else {}) | found
+    links = {f"mlflow_{key}": value for key, value in sync.last(ledger).urls.items()}
+    if links.get("mlflow_command") == "nightshift up" and (page := page_of(ledger.path.parent, "mlflow")):
+        links = {"mlflow_url": page + links["mlflow_path"]}  # it is up
+    return ({"prefect": pages[-1]} if pages else {}) | links
 
 
 def stored_spec(ledger: Ledger) -> dict[str, Any]:
     """The specification of the campaign's last life; Refused if the file is damaged."""
     path = ledger.path / "spec.toml"
     try:
-        stored = tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text())
     except ValueError as broken:
         raise plugins.Refused(f"{path}: not TOML: {broken}") from broken
-    if not {"trials", "hours"} <= stored.keys():
-        raise plugins.Refused(f"{path} is damaged: it lacks trials or hours")
-    return stored
+
+
+def summaries() -> list[dict[str, Any]]:
+    """Every campaign of this home in a line, the newest last; of one that cannot be read, why."""
+    lines = []
+    for name in campaigns():
+        try:
+            check_name(name)  # any folder can hold a campaign.json, and a name becomes a link
+            lines.append(summary(Ledger.open(name)))
+        except (plugins.Refused, OSError, ValueError) as fault:
+            words = f"cannot be read: {fault}"
+            lines.append({"campaign": name, "state": "unreadable", "headline": words, "created": 0.0})
+    return sorted(lines, key=lambda line: (line["created"], line["campaign"]))
 
 
 def summary(ledger: Ledger) -> dict[str, Any]:
@@ -305,13 +315,17 @@ def _imported(ledger: Ledger) -> dict[str, Any] | None:
         return None
     sign = -1 if ledger.environment.higher_is_better else 1
     scored = sorted((sign * one.score, place, one) for place, one in enumerate(every, 1) if one.score is not None)
-    told = [
-        {"number": place, "score_there": one.score, "params": dict(one.params), "note": " ".join(clean(one.note))}
-        for _, place, one in scored[:IMPORTED_BEST]
-    ]
     top = f"the best {number(scored[0][2].score)}" if scored else "none with a score"
-    words = f"{len(every)} imported trials, {top}: measured by another tool; proposers know them, nothing compares "
-    return {"count": len(every), "scored": len(scored), "best": told, "words": f"{words}with them"}
+    return {
+        "count": len(every),
+        "scored": len(scored),
+        "best": [
+            {"number": place, "score_there": one.score, "params": dict(one.params), "note": " ".join(clean(one.note))}
+            for _, place, one in scored[:IMPORTED_BEST]
+        ],
+        "words": f"{len(every)} imported trials, {top}: measured by another tool; proposers know them, "
+        "nothing compares with them",
+    }
 
 
 def rows(history: History, own: Sequence[Certificate] = ()) -> Iterator[dict[str, Any]]:
@@ -363,14 +377,15 @@ def under_way(ledger: Ledger, history: History) -> dict[str, Any]:
     waits: dict[int, str] = {}  # for a slot
     certify: Mapping[str, Any] | None = None
     for event in ledger.events():
-        if event["event"] == "life":
-            waits, certify = {}, None
-        elif event["event"] == "waiting":
-            waits[event["number"]] = event["who"]
-        elif event["event"] == "slot":
-            waits.pop(event["number"], None)
-        elif event["event"] in ("certify", "certified"):
-            certify = event if event["event"] == "certify" else None
+        match event["event"]:
+            case "life":
+                waits, certify = {}, None
+            case "waiting":
+                waits[event["number"]] = event["who"]
+            case "slot":
+                waits.pop(event["number"], None)
+            case "certify" | "certified" as kind:
+                certify = event if kind == "certify" else None
     numbers = {int(path.name) for path in ledger.trials.iterdir() if path.name.isdecimal()}
     numbers -= {trial.number for trial in history}
     numbers -= {one.number for one in approval.parked(ledger) if one.state != "approved"}
@@ -383,71 +398,56 @@ def under_way(ledger: Ledger, history: History) -> dict[str, Any]:
 
 
 def _trial_under_way(ledger: Ledger, history: History, number: int, waits_for: str) -> dict[str, Any]:
-    """A trial that runs: its newest run, what that reported last, and what the champion had reported by then."""
-    proposal = workspace.PROPOSAL.validate_json(ledger.place(number).proposal.read_bytes())
-    environment, champion = ledger.environment, best(history)
-    run, part = _newest_run(ledger, number)
-    began = run.config.stat().st_mtime + environment.startup_seconds if run.config.is_file() else math.inf
-    seconds, value = _newest_report(run.progress, environment.metric) or (time.time() - began, None)
+    """A trial that runs: the run of it that began last, and what that reported last."""
+    first, environment = ledger.place(number), ledger.environment
+    others = [TrialDir(path) for path in first.path.parent.glob(f"{first.path.name}-*")]
+    begun = [(run.config.stat().st_mtime, run) for run in (first, *others) if run.config.is_file()]
+    began, run = max(begun, key=lambda one: one[0], default=(math.inf, first))
+    training = time.time() - began - environment.startup_seconds
+    seconds, value = _newest_report(run.progress, environment.metric) or (training, None)
     phase = "training" if seconds > 0 else "waiting" if waits_for else "starting"
-    curve = champion.runs[0].curve if champion and champion.runs else ()
-    passed = min(int(TWENTIETHS * seconds / environment.budget_seconds), len(curve)) if seconds > 0 else 0
+    proposal = workspace.PROPOSAL.validate_json(first.proposal.read_bytes())
     return {
-        "trial": number, "run": part, "phase": "judging" if run.judge_log.is_file() else phase,
-        "waits_for": waits_for, "seconds": min(max(seconds, 0.0), environment.budget_seconds),
-        "budget_seconds": environment.budget_seconds,
-        "value": value, "champion_value": curve[passed - 1] if passed else None,
-        "tried": _tried(number, proposal, champion),
+        "trial": number, "run": run.path.name.removeprefix(first.path.name).removeprefix("-"),
+        "phase": "judging" if run.judge_log.is_file() else phase, "waits_for": waits_for,
+        "seconds": min(max(seconds, 0.0), environment.budget_seconds), "budget_seconds": environment.budget_seconds,
+        "value": value, "tried": _tried(number, proposal, best(history)),
         "description": proposal.rationale, "proposer": proposal.proposer,
     }  # fmt: skip
-
-
-def _newest_run(ledger: Ledger, number: int) -> tuple[TrialDir, str]:
-    """The run of a trial that began last, and its name, as in run-2; empty for the first one."""
-    first = ledger.place(number).path
-    begun = [run for path in first.parent.glob(f"{first.name}-*") if (run := TrialDir(path)).config.is_file()]
-    newest = max(begun, key=lambda run: run.config.stat().st_mtime, default=TrialDir(first))
-    return newest, newest.path.name.removeprefix(first.name).removeprefix("-")
 
 
 def _newest_report(path: Path, metric: str) -> tuple[float, float | None] | None:
     """Seconds that a program has trained, as it says, and its last value of a metric; None before its first report."""
     try:
         with safe_open.open_file(path) as file:
-            about = os.fstat(file.fileno())
-            file.seek(max(about.st_size - TAIL_BYTES, 0))
+            file.seek(max(os.fstat(file.fileno()).st_size - TAIL_BYTES, 0))
             lines = file.read(TAIL_BYTES).split(b"\n")[:-1]
     except OSError:  # not there yet, or no plain file
         return None
-    if not (reports := [report for line in lines if (report := parse_report(line))]):
-        return None
     elapsed = value = None
-    for report in reports:
+    for report in filter(None, map(parse_report, lines)):
         elapsed, value = value_of({"metrics": report}, "elapsed", elapsed), value_of(report, metric, value)
-    return (elapsed or 0.0) + max(time.time() - about.st_mtime, 0.0), value
+    return None if elapsed is None else (elapsed, value)
 
 
 def _certifying(ledger: Ledger, event: Mapping[str, Any]) -> dict[str, Any]:
     """A certificate that is made, as far as the directories of its runs show. (event: with which it began)"""
     folder = f"{event.get('folder', event['look'])}-{event['champion']:04d}-*"
-    runs = list((ledger.path / "certificates").glob(folder))
-    since = max((path.stat().st_mtime for path in runs), default=time.time())
+    begun = [path.stat().st_mtime for path in (ledger.path / "certificates").glob(folder)]
     return {
-        "trial": event["champion"], "run": max(len(runs), 1), "runs": event.get("planned", 2 * event["runs"]),
-        "seconds": max(time.time() - since, 0.0), "where": event.get("where", ""),
+        "trial": event["champion"], "run": max(len(begun), 1), "runs": event.get("planned", 2 * event["runs"]),
+        "seconds": max(time.time() - max(begun, default=time.time()), 0.0), "where": event.get("where", ""),
     }  # fmt: skip
 
 
 def _ends(ledger: Ledger, history: History, certifying: Mapping[str, Any] | None) -> float:
     """Unix time at which a running campaign is expected to end, by the time of its last trials and by its limits."""
-    spec, reserved, now = stored_spec(ledger), _reserved(ledger), time.time()
-    recent = [one.wall_seconds + one.proposal.seconds for one in history[-RECENT:]]
-    trials, runs = max(spec["trials"] - budgets_used(history), 0.0), 0
+    spec, reserved, now = stored_spec(ledger), _reserved(ledger) or {}, time.time()
+    trials, runs = max(spec["trials"] - budgets_used(history), 0.0), sum(reserved.get(arm, 0) for arm in describe.ARMS)
     if certifying:
         trials, runs = 0.0, certifying["runs"] - certifying["run"] + 1
-    elif reserved:
-        runs = reserved["champion"] + reserved["baseline"]
-    left = statistics.median(recent) * (trials + runs / spec["replicates"]) / spec.get("parallel", 1)
+    seconds = statistics.median(one.wall_seconds + one.proposal.seconds for one in history[-RECENT:])
+    left = seconds * (trials + runs / spec["replicates"]) / spec.get("parallel", 1)
     until = datetime.datetime.fromisoformat(spec["until"]).timestamp() if spec.get("until") else math.inf
     return float(min(now + left, now + max(spec["hours"] * 3600 - campaign_lock.spent(ledger), 0.0), until))
 

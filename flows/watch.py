@@ -16,14 +16,13 @@ from typing import Any, ClassVar
 
 from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from environments.plugins import Refused
 from flows.status import document, under_way
 from flows.views.overview import HEADING, trial_line
-from flows.views.terminal import clean, cleaned, cut, duration, is_screen, put
+from flows.views.terminal import clean, cleaned, duration, is_screen, put
 from tasks.numbers import number
 from tasks.spending import parts
 from tasks.store.ledger import Ledger
@@ -47,8 +46,8 @@ class CampaignWatch:
         """Its texts are cleaned."""
         self._events: list[dict[str, Any]] = []
         self._began = 0.0
-        self._told: set[object] = set()
-        """What a line was printed of."""
+        self._printed: set[object] = set()
+        """The facts that have had their line."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="watch", daemon=True)
 
@@ -58,8 +57,7 @@ class CampaignWatch:
             if trials := self._document["trials"]:
                 before = f"   {len(trials)} trial{'s' * (len(trials) > 1)} before; {self._document['headline']}"
                 put(self._console, Text(before, "dim"))
-            self._told = {(row["trial"], row["attempt"]) for row in trials}
-            self._told |= {(event["event"], event["time"]) for event in self._events}
+            self._printed = {fact for fact, _ in self._lines()} - {"heading"}
         self._thread.start()
         return self
 
@@ -84,35 +82,36 @@ class CampaignWatch:
         try:
             if not Ledger.exists(self._name):
                 return Text("the campaign's directory is gone" if self._ledger else "starting ...", "dim")
-            self.read()
+            is_new = self.read()
         except (OSError, ValueError, Refused) as fault:  # a directory that is moved or removed under our eyes
             return Text(f"the campaign's directory cannot be read: {clean(str(fault))}", "dim")
-        for event in self._events:
-            if words := event.get("words") or (event["event"] == "tracking" and event.get("error")):
-                self._tell((event["event"], event["time"]), Text(f" > {clean(str(words))}", "dim"))
-        for row in self._document["trials"]:
-            if (row["trial"], row["attempt"]) not in self._told:
-                self._tell("heading", HEADING)
-                self._tell((row["trial"], row["attempt"]), trial_line(row))
-        if (waiting := self._document["waiting"]) and not is_screen(self._console):
-            self._tell(("waiting", waiting[-1]["trial"]), Text(f" > {_waits(self._document)}"))
+        for fact, line in self._lines() if is_new else ():
+            if fact not in self._printed:
+                self._printed.add(fact)
+                put(self._console, line)
         return live_view(self._document)
 
-    def read(self) -> None:
-        """Read what runs now, and everything if there is a new event."""
+    def read(self) -> bool:
+        """Read what runs now, and everything if there is a new event; whether there is one."""
         self._ledger = ledger = self._ledger or Ledger.open(self._name)
         events = list(ledger.events())
-        if not self._document or len(events) != len(self._events):
+        if is_new := not self._document or len(events) != len(self._events):
             self._events, self._document, self._history = events, cleaned(document(ledger)), ledger.history()
             self._began = time.time() - self._document["spent"]["seconds"]
         self._document |= cleaned(under_way(ledger, self._history))
         self._document["spent"]["seconds"] = time.time() - self._began
+        return is_new
 
-    def _tell(self, fact: object, line: Text) -> None:
-        """Print the line of a fact, once."""
-        if fact not in self._told:
-            self._told.add(fact)
-            put(self._console, line)
+    def _lines(self) -> Iterator[tuple[object, Text]]:
+        """Every fact that gets a line, and the line."""
+        for event in self._events:
+            if words := event.get("words") or (event["event"] == "tracking" and event.get("error")):
+                yield (event["event"], event["time"]), Text(f" > {clean(str(words))}", "dim")
+        for row in self._document["trials"]:
+            yield "heading", HEADING
+            yield (row["trial"], row["attempt"]), trial_line(row)
+        if (waiting := self._document["waiting"]) and not is_screen(self._console):
+            yield ("waiting", waiting[-1]["trial"]), Text(f" > {_waits(self._document)}")
 
 
 def live_view(document: Document) -> Table:
@@ -121,13 +120,14 @@ def live_view(document: Document) -> Table:
     grid.add_column(width=11, no_wrap=True, style="bold")
     grid.add_column()
     for label, content in _facts(document):
-        grid.add_row(Text(label), cut(content) if isinstance(content, Text) else content)
+        content.no_wrap, content.overflow = True, "ellipsis"
+        grid.add_row(Text(label), content)
     return grid
 
 
-def _facts(document: Document) -> Iterator[tuple[str, RenderableType]]:
+def _facts(document: Document) -> Iterator[tuple[str, Text]]:
     yield "", Text()
-    trials, made = document["under_way"], document["certifying"]
+    trials, made, spent, spec = document["under_way"], document["certifying"], document["spent"], document["spec"]
     for trial in trials:
         yield f" trial {trial['trial']}", _beside(trial["seconds"] / trial["budget_seconds"], _stand(trial, document))
     for trial in trials[:1]:
@@ -136,18 +136,16 @@ def _facts(document: Document) -> Iterator[tuple[str, RenderableType]]:
     if made:
         where = f" in {made['where']}" if made["where"] else ""
         yield " certifying", Text(f"trial {made['trial']} against the baseline, on fresh runs{where}")
-        words = Text(f"run {made['run']} of at most {made['runs']}, {duration(made['seconds'])}")
-        yield "   now", _beside(made["run"] / made["runs"], words)
+        words = f"run {made['run']} of at most {made['runs']}, {duration(made['seconds'])}"
+        yield "   now", _beside(made["run"] / made["runs"], Text(words))
     if not trials and not made:
-        is_over = document["spent"]["trials"] >= document["spec"]["trials"]
-        yield " next", Text("ending" if is_over else "choosing what to try", "dim")
+        yield " next", Text("ending" if spent["trials"] >= spec["trials"] else "choosing what to try", "dim")
     if document["waiting"]:
         yield " waiting", Text(_waits(document), "yellow")
     if document["trials"]:
-        yield " so far", Text(document["result"]["verdict"])
-    asked = document["spec"]["trials"]
-    count = f"{document['spent']['trials']} of {asked} trial{'s' * (asked > 1)}"
-    time_used = f"{duration(document['spent']['seconds'])} of {document['spec']['hours']:g} h"
+        yield " so far", Text(document["headline"].partition(": ")[2])
+    count = f"{spent['trials']} of {spec['trials']} trial{'s' * (spec['trials'] > 1)}"
+    time_used = f"{duration(spent['seconds'])} of {spec['hours']:g} h"
     yield " spent", Text(" · ".join([count, time_used, *parts(document)]))
     if ends := document["ends"]:
         clock, left = time.strftime("%a %H:%M", time.localtime(ends)), duration(max(ends - time.time(), 0.0))
@@ -156,27 +154,21 @@ def _facts(document: Document) -> Iterator[tuple[str, RenderableType]]:
         yield " prefect", Text(page, "dim")
 
 
-def _beside(share: float, words: Text) -> Table:
+def _beside(share: float, words: Text) -> Text:
     """A bar, and what it says."""
-    row = Table.grid(padding=(0, 2, 0, 0))
-    row.add_column(no_wrap=True)
-    row.add_row(ProgressBar(1.0, share, BAR, complete_style="cyan", finished_style="cyan"), cut(words))
-    return row
+    full = round(BAR * min(share, 1.0))
+    return Text.assemble(("━" * full, "cyan"), ("─" * (BAR - full), "dim"), "  ", words)
 
 
 def _stand(trial: Document, document: Document) -> Text:
-    """How far a trial is, and its newest report beside what the champion had reported by then."""
-    if trial["waits_for"] and trial["phase"] == "waiting":
+    """How far a trial is, and its newest report."""
+    if trial["phase"] == "waiting":
         return Text(f"waiting for a slot: {trial['waits_for']}", "yellow")
     text = Text("  ".join(filter(None, (trial["phase"], trial["run"]))), "cyan")
-    if trial["phase"] != "starting":
-        text.append(f"  {duration(trial['seconds'])} of {duration(trial['budget_seconds'])}", "default")
     if trial["value"] is not None:
         text.append(f"  {document['metric']} ", "default").append(number(trial["value"]), "bold default")
-        if (champion := trial["champion_value"]) is not None:
-            sign = 1 if document["direction"] == "maximize" else -1
-            ahead = sign * (trial["value"] - champion) > 0
-            text.append(f", {'ahead of' if ahead else 'behind'} {number(champion)}", "green" if ahead else "yellow")
+    if trial["phase"] != "starting":
+        text.append(f"  {duration(trial['seconds'])} of {duration(trial['budget_seconds'])}", "default")
     return text
 
 

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from environments.plugins import Refused
 from flows.cli.options import Json
-from flows.status import document, state, summary
+from flows.status import document, state, summaries
 from flows.views import overview, terminal
 from flows.watch import CampaignWatch, live_view
 from tasks.store import campaign_lock
@@ -48,20 +48,18 @@ def status(campaign: str | None = None, /, *, all: bool = False, watch: bool = F
 
 def _list(as_json: bool) -> int:
     """Print a line for every campaign; 1 if one cannot be read."""
-    summaries, damaged = [], False
-    for name in campaigns():
-        try:
-            summaries.append(summary(Ledger.open(name)))
-        except Refused as fault:  # of one, which must not hide the others
-            damaged = True
-            remedy = f"restore it, or move {home() / name} away"
-            print(f"nightshift: campaign {name!r} is left out: {fault}: {remedy}", file=sys.stderr)
+    lines = summaries()
+    readable = [line for line in lines if line["state"] != "unreadable"]
+    for damaged in (line for line in lines if line not in readable):
+        remedy = f"restore it, or move {home() / damaged['campaign']} away"
+        words = f"campaign {damaged['campaign']!r} is left out: {damaged['headline']}: {remedy}"
+        print(f"nightshift: {terminal.clean(words)}", file=sys.stderr)
     if as_json:
-        terminal.print_json(summaries)
+        terminal.print_json(readable)
     else:
-        for line in overview.campaign_lines(summaries):
+        for line in overview.campaign_lines(readable):
             terminal.put(terminal.console(), line)
-    return int(damaged)
+    return int(len(readable) < len(lines))
 
 
 def report(*campaigns: str, all: bool = False) -> int:
@@ -72,7 +70,7 @@ def report(*campaigns: str, all: bool = False) -> int:
     Args:
         all: Write index.html, the page of all campaigns, instead.
     """
-    from flows.report.write import REPORT, record_episode, write_index, write_report
+    from flows.report.page import REPORT, record_episode, write_index, write_report
 
     if all:
         if campaigns:
@@ -108,7 +106,7 @@ def replay(file: Path | None = None, /, *, record: str | None = None) -> int:
     ledger = recording.play(file or recording.NIGHT, console)
     console.print()
     for line in overview.outcome(terminal.cleaned(document(ledger))):
-        terminal.say(console, line)
+        console.print(line, highlight=False)
     page = ledger.path / "report.html"
     terminal.whole(console, f"\nreport: {terminal.short(page)}")
     if terminal.is_screen(console) and {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
@@ -191,7 +189,7 @@ def export(
         done |= (version := upload.upload(ledger, hub, public=public, uncertified=uncertified, say=say))
         if not json:
             what = "has all of it already" if version["again"] else f"is {version['visibility']}"
-            print(f"version {version['version']} {what}: {version['url']}")
+            print(f"the repository {what}: {version['url']}")
     if json:
         terminal.print_json(done)
     return 0

@@ -18,7 +18,7 @@ from flows.engine.attempt import Attempt
 from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server
 from flows.engine.stopping import ASKED, Stop
-from flows.report.write import record_episode, write_report
+from flows.report.page import record_episode, write_report
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending import CampaignBudget, check_budget, gpus_of
 from flows.status import CampaignEnd, certificates

@@ -14,14 +14,13 @@ import tomlkit
 
 import environments
 from environments.plugins import Refused
-from flows.export.folder import champion
+from flows.export.folder import champion, with_champion
 from flows.report import page
 from flows.report.facts import Facts
 from tasks.editing.patches import git_environment
 from tasks.store import lineage
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
-from tasks.system.redact import scrub
 from tasks.trial import Trial
 
 BODY = "pull-request.md"
@@ -35,26 +34,22 @@ def make_branch(ledger: Ledger, here: Path, branch: str) -> tuple[str, Path]:
             commit in it, or it allows no branch of that name, or the branch is checked out or holds other commits.
     """
     trial = champion(ledger)
-    facts = Facts.of(ledger).of_trial(trial)
+    facts = Facts.of(ledger, trial=trial)
     top, source = Path(os.fsdecode(_git(here, "rev-parse", "--show-toplevel"))), Path(ledger.campaign.source)
     is_inside = bool(ledger.campaign.commit) and source.is_absolute() and source.is_relative_to(top)
     base = ledger.campaign.commit if is_inside else os.fsdecode(_git(here, "rev-parse", "--verify", "HEAD"))
     folder = source.relative_to(top) if is_inside else Path(ledger.campaign.environment)
-    files = _program(ledger, trial) | {environments.FILE: _settings(ledger, trial)}
+    frozen, files = ledger.path / "environment", _program(ledger, trial)
+    table = tomlkit.parse((frozen / environments.FILE).read_text())  # with its comments
+    files[environments.FILE] = with_champion(table, trial, sorted(files)).encode()
     if not is_inside:
-        frozen = ledger.path / "environment"
         files = {str(path.relative_to(frozen)): path.read_bytes() for path in environments.files(frozen)} | files
     draft = f"refs/nightshift/{ledger.campaign.campaign_id}-{trial.number}"
-    message = f"{facts.verdict}\n\n{facts.proof}\n".encode()
-    when = int(trial.runs[0].started)
-    commit = (
-        f"commit {draft}\ncommitter {lineage.WHO} {when} +0000\n".encode()
-        + _data(message)
-        + b"from %b\n" % base.encode()
-    )
+    message = "{verdict}\n\n{proof}\n".format(**facts.document["result"]).encode()
+    commit = f"commit {draft}\ncommitter {lineage.WHO} {int(trial.runs[0].started)} +0000\n".encode()
+    commit += lineage.data_entry(message) + b"from %b\n" % base.encode()
     for name, content in files.items():
-        path = str(folder / name).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        commit += b'M 100644 inline "%b"\n' % os.fsencode(path) + _data(scrub(content))
+        commit += lineage.file_entry(str(folder / name), content)
     _git(here, "fast-import", "--quiet", "--force", stdin=commit)
     try:
         _git(here, "fetch", "--quiet", "--no-tags", ".", f"{draft}:refs/heads/{branch}")
@@ -71,23 +66,6 @@ def _program(ledger: Ledger, trial: Trial) -> dict[str, bytes]:
         return {}
     names = os.fsdecode(_git(repository, "ls-tree", "-rz", "--name-only", ref)).strip("\0").split("\0")
     return {name: _git(repository, "cat-file", "blob", f"{ref}:{name}") for name in names if name != lineage.PARAMS}
-
-
-def _settings(ledger: Ledger, trial: Trial) -> bytes:
-    """The frozen environment.toml, with its comments and the champion's values."""
-    table = tomlkit.parse((ledger.path / "environment" / environments.FILE).read_text())
-    for name, value in trial.proposal.params.items():
-        if name in table.get("space", {}):
-            table["space"][name]["default"] = value
-        elif name in table.get("fixed", {}):
-            table["fixed"][name] = value
-    if names := sorted(_program(ledger, trial)):
-        table["program"] = names
-    return tomlkit.dumps(table).encode()
-
-
-def _data(content: bytes) -> bytes:
-    return b"data %d\n%b\n" % (len(content), content)
 
 
 def _git(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:

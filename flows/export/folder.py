@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import statistics
-from collections.abc import Sequence
+import tempfile
+from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,9 @@ from typing import Any
 import environments
 from environments.plugins import Refused
 from flows import status
+from flows.report import page
 from flows.report.facts import Facts
-from flows.report.shareable import shareable
 from tasks.describe import caution, changes
-from tasks.numbers import number
 from tasks.recording import episode
 from tasks.recording.episode import GIF
 from tasks.sandbox import outputs
@@ -37,11 +36,9 @@ from tasks.stats.certificate import Certificate, shipped
 from tasks.stats.permutation import quantile
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import copy_tree
-from tasks.system import file_trees
 from tasks.system.redact import scrub_text
 from tasks.trial import Trial, baseline, best, measured
 
-TEMPLATES = Path(__file__).parent / "templates"
 COVERS = 0.95
 """Share of new runs that the prediction interval is made to hold."""
 
@@ -78,18 +75,13 @@ def export(ledger: Ledger, to: Path) -> Path:
     trial = champion(ledger)
     check_folder(to)
     target = to.resolve()
-    half_made = target.with_name(f".{target.name}.half-made")
-    file_trees.remove(half_made)
-    try:
-        _fill(half_made, ledger, trial)
-        target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+        made = Path(scratch, "champion")
+        _fill(made, ledger, trial)
         with suppress(FileNotFoundError):
             target.rmdir()  # an empty one
-        half_made.rename(target)
-    except BaseException:
-        with suppress(OSError):
-            file_trees.remove(half_made)
-        raise
+        made.rename(target)
     return target
 
 
@@ -115,14 +107,17 @@ def _fill(folder: Path, ledger: Ledger, trial: Trial) -> None:
         _copy_links(place.out, folder / "checkpoint")
     if not place.out.is_dir() or outputs.checkpoint(folder / "checkpoint") != judged:
         raise Refused(f"trial {trial.number}: {place.out} is not what was judged any more: was it pruned or changed?")
-    _write_environment(ledger, trial, program, environment)
+    table = environments.table_of(ledger.path / "environment", ledger.campaign.overrides, ledger.campaign.environment)
+    (environment / environments.FILE).write_text(with_champion(table, trial, program))
+    if environments.load(environment).defaults != trial.proposal.params:
+        raise Refused(f"trial {trial.number}: its parameters do not fit the environment any more")
     patch = place.diff.read_text(errors="replace") if place.diff.is_file() else ""
     (folder / "champion.patch").write_text(scrub_text(patch))
-    recording = episode.load(ledger.path) if (ledger.path / GIF).is_file() else None
-    played = recording.episodes if recording else ()
-    if shown := next((one for one in played if one.name == "champion" and one.trial == trial.number), None):
+    recording = episode.load(ledger.path)
+    shown = recording is not None and recording["champion"] == trial.number and (ledger.path / GIF).is_file()
+    if shown:
         shutil.copyfile(ledger.path / GIF, folder / GIF)
-    facts = Facts.of(ledger).of_trial(trial)
+    facts = Facts.of(ledger, trial=trial)
     result = _result(facts, trial)
     (folder / "result.json").write_text(scrub_text(json.dumps(result, indent=2) + "\n"))
     runnable = [path for path in sorted(environment.rglob("*")) if path.is_file() and os.access(path, os.X_OK)]
@@ -132,8 +127,8 @@ def _fill(folder: Path, ledger: Ledger, trial: Trial) -> None:
         "certified": certificate_of(ledger, trial) is not None, "origin": facts.origin,
         "changed": changes(trial.proposal, baseline(facts.history)),
     }  # fmt: skip
-    (folder / "README.md").write_text(shareable(_render("README.md", **values)))
-    (folder / "reproduce.sh").write_text(scrub_text(_render("reproduce.sh", **values)))
+    for name in ("README.md", "reproduce.sh"):
+        (folder / name).write_text(page.render(name, **values))
     (folder / "reproduce.sh").chmod(0o755)
 
 
@@ -145,21 +140,18 @@ def _copy_links(out: Path, to: Path) -> None:
         copy.symlink_to(link.readlink())
 
 
-def _write_environment(ledger: Ledger, trial: Trial, program: Sequence[str], folder: Path) -> None:
-    """Rewrite environment.toml with the overrides, the names of the program's files, and the champion's values."""
+def with_champion(table: MutableMapping[str, Any], trial: Trial, program: Sequence[str]) -> str:
+    """The text of an environment.toml with the champion's values as defaults, and the files of its program, if any."""
     import tomlkit
 
-    path = folder / environments.FILE
-    table = environments.table_of(ledger.path / "environment", ledger.campaign.overrides, ledger.campaign.environment)
-    table["program"] = list(program)
     for name, value in trial.proposal.params.items():
         if name in table.get("space", {}):
             table["space"][name]["default"] = value
         else:
             table.setdefault("fixed", {})[name] = value
-    path.write_text(tomlkit.dumps(table))
-    if environments.load(folder).defaults != trial.proposal.params:
-        raise Refused(f"trial {trial.number}: its parameters do not fit the environment any more")
+    if program:
+        table["program"] = list(program)
+    return tomlkit.dumps(table)
 
 
 def _result(facts: Facts, trial: Trial) -> dict[str, Any]:
@@ -167,24 +159,12 @@ def _result(facts: Facts, trial: Trial) -> dict[str, Any]:
     scored = status.of_champion(facts.history, trial, own)
     if scored and trial != best(facts.history):
         scored["estimate"] = None  # the estimate is of the search's champion
+    same = ("campaign", "campaign_id", "environment", "metric", "direction", "baseline", "cores")
     return {
-        "campaign": campaign.name, "campaign_id": campaign.campaign_id, "trial": trial.number,
-        "environment": campaign.environment, "metric": document["metric"], "direction": document["direction"],
-        "verdict": facts.verdict, "proof": facts.proof,
-        "limit": (caution(own[-1]) if own else "") or "Scores of a search overestimate its best", "champion": scored,
-        "baseline": document["baseline"], "certificate": status.of_certificate(own[-1]) if own else None,
+        **{key: document[key] for key in same}, **document["result"],
+        "trial": trial.number, "limit": (caution(own[-1]) if own else "") or "Scores of a search overestimate its best",
+        "champion": scored, "certificate": status.of_certificate(own[-1]) if own else None,
         "params": trial.proposal.params, "expected": prediction(facts, trial), "version": campaign.version,
-        "machine": run.machine, "cores": facts.ledger.environment.cores, "seed": run.seed, "digest": campaign.digest,
+        "machine": run.machine, "seed": run.seed, "digest": campaign.digest,
         "program": run.program, "checkpoint": run.checkpoint,
     }  # fmt: skip
-
-
-def _render(name: str, **values: Any) -> str:
-    import jinja2
-
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    templates.filters["quote"] = shlex.quote
-    return templates.get_template(name).render(number=number, **values)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from flows import status
-from flows.report import figures, ideas
+from flows.report import figures
 from flows.report.shareable import without_secrets
 from flows.views.terminal import duration
-from tasks.describe import changes, in_short
+from tasks.describe import changes, in_short, short_value
+from tasks.proposers.tpe import Tpe
+from tasks.proposing.brief import Brief
 from tasks.spending import parts
 from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
@@ -26,6 +29,18 @@ REASON, INCIDENTS = 160, 60
 TOLD = ("orphans", "prefect", "tracking", "machine", "rerun", "guards", "launch", "view")
 """Events that are told as they are."""
 NUMBER = re.compile(r"-?\d[\d.,e+-]*")
+FEWEST, POINTS = 6, 3
+"""Scored trials that TPE needs to suggest something, and its points that are shown."""
+RISING = 0.1
+"""A champion is still rising if the last fifth of its budget brought this share of its whole rise."""
+
+
+class Idea(NamedTuple):
+    """What to try next: a guess, not a measurement."""
+
+    words: str
+    why: str
+    command: str
 
 
 @dataclass(frozen=True)
@@ -36,58 +51,28 @@ class Facts:
     history: History
     own: tuple[Certificate, ...]
     """Certificates of its own environment, in their order."""
-    elsewhere: tuple[Certificate, ...]
+    certificate: Certificate | None
+    """The one that decides."""
+    champion: Trial | None
+    """The trial of the certificate, where there is one."""
 
     @classmethod
-    def of(cls, ledger: Ledger, ending: status.CampaignEnd | None = None) -> Facts:
+    def of(cls, ledger: Ledger, ending: status.CampaignEnd | None = None, trial: Trial | None = None) -> Facts:
+        """Those of a campaign, whose end may be near; of one trial, as if it alone had certificates."""
         document, history = status.document(ledger, ending), without_secrets(ledger.history())
-        return cls(ledger, document, history, *status.certificates(ledger))
-
-    def of_trial(self, trial: Trial) -> Facts:
-        """The same facts, of the certificates only those of one trial."""
-        own = tuple(one for one in self.own if one.champion == trial.number and one.runs)
-        is_unproven = not own and not status.certifies(self.ledger.campaign.rule)
-        result = status.result(self.ledger, self.history, own, self.document["uncertified"], is_unproven)
-        return replace(self, document={**self.document, "result": result}, own=own)
-
-    @property
-    def name(self) -> str:
-        return self.ledger.campaign.name
+        own, _ = status.certificates(ledger)
+        if trial:
+            own = tuple(one for one in own if one.champion == trial.number and one.runs)
+            is_unproven = not own and not status.certifies(ledger.campaign.rule)
+            document |= {"result": status.result(ledger, history, own, document["uncertified"], is_unproven)}
+        certificate = status.decisive(history, own)
+        number = certificate.champion if certificate else None
+        champion = next((one for one in history if one.number == number), None) or best(history)
+        return cls(ledger, document, history, own, certificate, champion)
 
     @property
     def is_running(self) -> bool:
         return bool(self.document["state"] == "running")
-
-    @property
-    def verdict(self) -> str:
-        return str(self.document["result"]["verdict"])
-
-    @property
-    def proof(self) -> str:
-        return str(self.document["result"]["proof"])
-
-    @cached_property
-    def certificate(self) -> Certificate | None:
-        return status.decisive(self.history, self.own)
-
-    @property
-    def tone(self) -> str:
-        """A class of the style sheet."""
-        if self.certificate:
-            return "good" if self.certificate.passed else "caution"
-        return "bad" if self.document["state"] == "failed" else "plain"
-
-    @cached_property
-    def champion(self) -> Trial | None:
-        """The champion; the trial of the certificate, where there is one."""
-        number = self.certificate.champion if self.certificate else None
-        return next((trial for trial in self.history if trial.number == number), None) or best(self.history)
-
-    @cached_property
-    def trials(self) -> tuple[tuple[Trial, Mapping[str, Any]], ...]:
-        """Each trial with its row of the document, the newest first."""
-        rows = self.document["trials"]  # which were read first: a trial may have been decided since
-        return tuple(zip(self.history, rows, strict=False))[::-1]
 
     @cached_property
     def answers(self) -> dict[str, str]:
@@ -98,7 +83,7 @@ class Facts:
     def _changed(self) -> str:
         champion, first = self.champion, baseline(self.history)
         if champion is None or champion is first:
-            return "Nothing: the baseline stands." if champion else f"Nothing: {self.proof}."
+            return "Nothing: the baseline stands." if champion else f"Nothing: {self.document['result']['proof']}."
         return ", ".join(changes(champion.proposal, first)) or "Nothing: program and parameters are the baseline's."
 
     def _next(self) -> str:
@@ -108,13 +93,13 @@ class Facts:
         if state == "failed" and reason:  # with its remedy
             return f"{reason[0].upper()}{reason[1:]}."
         if state in ("stopped", "interrupted"):
-            return f"nightshift resume {self.name} goes on."
+            return f"nightshift resume {self.ledger.campaign.name} goes on."
         return self.ideas[0].words if self.ideas else "No suggestion."
 
-    @cached_property
+    @property
     def costs(self) -> tuple[str, ...]:
         """Time, trials, fresh runs, money, GPU hours and model calls, as far as there were any."""
-        spent, fresh = self.document["spent"], sum(len(one.runs) - one.carried for one in (*self.own, *self.elsewhere))
+        spent, fresh = self.document["spent"], sum(len(one.runs) - one.carried for one in self.ledger.certificates())
         trials = f"{spent['trials']} trial{'s' * (spent['trials'] != 1)}"
         return (duration(spent["seconds"]), trials, *[f"{fresh} fresh runs"] * bool(fresh), *parts(self.document))
 
@@ -135,14 +120,42 @@ class Facts:
         return (*_befallen(self.ledger.events()), *proposals)[-INCIDENTS:]
 
     @cached_property
-    def ideas(self) -> tuple[ideas.Idea, ...]:
+    def ideas(self) -> tuple[Idea, ...]:
         """None while it runs: making them would take time from the trials."""
-        champion = best(self.history)
-        program = champion.proposal.edit if champion else None
-        edit = f" --diff {shlex.quote(str(self.ledger.place_of(champion).diff))}" if champion and program else ""
-        attempt = f"nightshift try --in {self.name}{edit}"
-        environment = self.ledger.environment
-        return () if self.is_running else ideas.ideas(environment, self.history, self.run_again, attempt)
+        return () if self.is_running else (*self._longer_budget(), *self._untried_points())
+
+    def _longer_budget(self) -> Iterator[Idea]:
+        champion, environment = best(self.history), self.ledger.environment
+        if champion is None or not champion.runs:
+            return
+        if len(curve := [value for value in champion.runs[-1].curve if value is not None]) < 15:
+            return
+        sign = 1 if champion.score.higher_is_better else -1
+        whole, last = sign * (curve[-1] - curve[0]), sign * (curve[-1] - curve[-5])
+        if 0 < RISING * whole < last:
+            seconds = 2 * environment.budget_seconds
+            steps = f" --set budget_steps={2 * environment.budget_steps:g}" if environment.budget_steps else ""
+            yield Idea(
+                f"A longer budget: {seconds:g} s instead of {environment.budget_seconds:g} s.",
+                f"Trial {champion.number} was still improving when its budget was used up: the last fifth of it "
+                f"brought {last / whole:.0%} of its whole rise.",
+                f"{self.run_again} --set budget_seconds={seconds:g}{steps}",
+            )
+
+    def _untried_points(self) -> Iterator[Idea]:
+        """What TPE would try next, with the champion's program."""
+        champion, brief = best(self.history), Brief(self.ledger.environment.space, self.history)
+        if champion is None or sum(trial.score.value is not None for trial in self.history) < FEWEST:
+            return
+        diff = shlex.quote(str(self.ledger.place_of(champion).diff))
+        attempt = f"nightshift try --in {self.ledger.campaign.name}{f' --diff {diff}' * bool(champion.proposal.edit)}"
+        for number in range(len(self.history), len(self.history) + POINTS):
+            if (suggestion := Tpe().propose(brief)) is None:
+                return
+            values = ", ".join(f"{name} = {short_value(value)}" for name, value in suggestion.params.items())
+            command = f"{attempt} --params {shlex.quote(json.dumps(suggestion.params))}"
+            yield Idea(values, f"Not tried yet: {suggestion.rationale}.", command)
+            brief = brief.beside(number, suggestion)
 
     @cached_property
     def importances(self) -> dict[str, float] | str:
@@ -154,18 +167,20 @@ class Facts:
     @property
     def run_again(self) -> str:
         """The command that runs the same search under another name, with the campaign's own specification."""
-        return f"nightshift run {shlex.quote(str(self.ledger.path / 'spec.toml'))} --name {self.name}-again"
+        spec, name = shlex.quote(str(self.ledger.path / "spec.toml")), self.ledger.campaign.name
+        return f"nightshift run {spec} --name {name}-again"
 
-    @cached_property
+    @property
     def reproduce(self) -> str:
         """The command that repeats the comparison."""
         if self.champion is None or self.champion.number == 0:
             return self.run_again
         runs = max(len(self.certificate.scores("champion")), 2) if self.certificate else 3
         free = " --allow-unsandboxed" * bool(self.document["spec"].get("advanced", {}).get("allow_unsandboxed"))
-        return f"nightshift compare {self.name}/{self.champion.number} {self.name}/baseline --runs {runs}{free}"
+        name = self.ledger.campaign.name
+        return f"nightshift compare {name}/{self.champion.number} {name}/baseline --runs {runs}{free}"
 
-    @cached_property
+    @property
     def origin(self) -> dict[str, str]:
         """Versions and settings that the result depends on."""
         campaign, spec, environment = self.ledger.campaign, self.document["spec"], self.ledger.environment

@@ -19,21 +19,19 @@ from tasks.verdict_styles import BLUE, FAINT, VERDICTS
 
 SLICES, COLUMNS = 6, 3
 """Parameters whose slices are shown, the most important ones, and how many side by side."""
-CURVES, DOTS = 150, 400
-"""Curves of other trials, evenly spread over the campaign, and trials in a slice, the newest."""
+NEWEST = 200
+"""Trials whose curves and scores are shown and explained: forests of a thousand would take minutes."""
 WIDE = 9.6
 """Inches of a figure's width."""
 FEWEST = 12
 """Scored trials below which an importance would be luck."""
-MOST_TRIALS = 200
-"""Of more trials this many, evenly spread, are used: forests of a thousand would take minutes."""
 
 
 def curves(environment: Environment, history: History, champion: Trial | None) -> str:
     """The reported metric over the budget: champion, baseline, and the rest; empty if no program reported it."""
     first = baseline(history)
-    others = [trial for trial in history if trial not in (first, champion)]
-    shown = [(trial, "the other trials", FAINT, 0.8) for trial in others[:: max(math.ceil(len(others) / CURVES), 1)]]
+    others = [trial for trial in history[-NEWEST:] if trial not in (first, champion)]
+    shown = [(trial, "the other trials", FAINT, 0.8) for trial in others]
     shown += [(first, "baseline", GREY, 1.8)] if first else []
     shown += [(champion, f"trial {champion.number}, the champion", BLUE, 2.4)] if champion not in (None, first) else []
     lines = [(_points(run), name, colour, width) for trial, name, colour, width in shown for run in trial.runs]
@@ -62,9 +60,8 @@ def _points(run: Run) -> list[tuple[float, float]]:
 def slices(environment: Environment, history: History, champion: Trial | None, importances: Mapping[str, float]) -> str:
     """The scores along each varied parameter, the most important first; empty where none was varied."""
     seen, scored = _scored_points(environment, history)
-    trials, points = [trial for trial, _ in scored[-DOTS:]], [point for _, point in scored[-DOTS:]]
-    values = [trial.score.value or 0.0 for trial in trials]
-    along = [(axis, [point[place] for point in points]) for place, axis in enumerate(seen.axes)]
+    values = [trial.score.value or 0.0 for trial, _ in scored]
+    along = [(axis, [point[place] for _, point in scored]) for place, axis in enumerate(seen.axes)]
     varied = sorted((one for one in along if len(set(one[1])) > 1), key=lambda one: -importances.get(one[0].name, 0.0))
     if not varied:
         return ""
@@ -75,12 +72,11 @@ def slices(environment: Environment, history: History, champion: Trial | None, i
         for axes in grid.flat[len(varied) :]:
             axes.set_visible(False)
         for axes, (axis, xs) in zip(grid.flat, varied, strict=False):
-            for x, y, trial in zip(xs, values, trials, strict=True):
+            for x, y, (trial, _) in zip(xs, values, scored, strict=True):
                 style = VERDICTS[trial.verdict.kind].plot
                 axes.plot(x, y, style["marker"], color=style["color"], markersize=5, alpha=0.7)
                 if trial in (baseline(history), champion):
-                    face = BLUE if trial is champion else "white"
-                    axes.plot(x, y, "o", mec=INK, mfc=face, markersize=8, zorder=6)
+                    axes.plot(x, y, "o", mec=INK, mfc=BLUE if trial is champion else "white", markersize=8, zorder=6)
             share = f" ({importances[axis.name]:.0%})" if axis.name in importances else ""
             axes.set_xlabel(f"{plain(axis.name, 30)}{share}")
             if axis.choices:
@@ -95,31 +91,28 @@ def slices(environment: Environment, history: History, champion: Trial | None, i
 
 
 def importances(environment: Environment, history: History) -> dict[str, float] | str:
-    """Each varied parameter's share of the scores' variance by Optuna's fANOVA, the greatest first; or why none."""
+    """Each varied parameter's share of the variance of the scores' ranks by Optuna's fANOVA, the greatest first; or why
+    there is none. Of ranks, since one trial that diverged would explain everything.
+    """
     seen, scored = _scored_points(environment, history)
     if len(seen.axes) < 2:
         return "Fewer than two parameters were varied."
     if len(scored) < FEWEST:
         return f"Too few trials have a score to tell parameters apart: {len(scored)}, needed are {FEWEST}."
-    # Evenly spread: the best alone are the lucky.
-    chosen = [scored[place] for place in np.unique(np.linspace(0, len(scored) - 1, MOST_TRIALS).astype(int))]
-    values = np.array([trial.score.utility for trial, _ in chosen])
-    low, high = np.quantile(values, [0.25, 0.75])
-    values = np.maximum(values, low - 3 * (high - low))  # one that diverged would explain everything
-    if np.ptp(values) == 0:
+    _, ranks = np.unique([trial.score.utility for trial, _ in scored], return_inverse=True)
+    if not ranks.any():
         return "All scores are equal."
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
     from optuna.samplers import RandomSampler
 
     from tasks.proposing.optuna_study import study  # imports Optuna
 
-    only = replace(seen, decided=tuple(chosen), under_way=())
-    made = study(only, [{"value": float(value)} for value in values], RandomSampler, True)
-    shares = get_param_importances(made, evaluator=FanovaImportanceEvaluator(seed=0))
-    return dict(sorted(shares.items(), key=lambda one: -one[1]))
+    only = replace(seen, decided=tuple(scored), under_way=())
+    made = study(only, [{"value": float(rank)} for rank in ranks], RandomSampler, True)
+    return get_param_importances(made, evaluator=FanovaImportanceEvaluator(seed=0))
 
 
 def _scored_points(environment: Environment, history: History) -> tuple[Observations, list[tuple[Trial, Point]]]:
-    """The trials as points of the space, and those of them that have a score."""
+    """The trials as points of the space, and the newest of them that have a score."""
     seen = Observations.of(environment.space, history, {})
-    return seen, [(trial, point) for trial, point in seen.decided if trial.score.value is not None]
+    return seen, [(trial, point) for trial, point in seen.decided if trial.score.value is not None][-NEWEST:]

@@ -1,20 +1,23 @@
-"""A report as HTML and as Markdown, and the page of all campaigns.
+"""The pages: each campaign's report beside its results, and the list of all campaigns in the home.
 
-The HTML is one file: figures and style are inside, there is no script, and nothing is loaded. Every text of a program
+A page is one file: figures and style are inside, there is no script, and nothing is loaded. Every text of a program
 or a model is escaped by the template engine, and secrets are redacted in the whole of it.
 """
 
 from __future__ import annotations
 
 import base64
+import json
+import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jinja2
 
+from flows import status
 from flows.report import figures
 from flows.report.facts import Facts, in_a_line, visible
 from flows.report.shareable import shareable
@@ -23,65 +26,130 @@ from tasks.describe import short_value
 from tasks.numbers import number
 from tasks.plots import canvas, progress
 from tasks.recording import episode
-from tasks.recording.episode import GIF, PlayedEpisode
+from tasks.recording.episode import GIF
+from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
+from tasks.system.home import home
 from tasks.system.redact import clean
-from tasks.trial import Trial, baseline
+from tasks.trial import History, Trial, baseline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
+REPORT, TIMELINE, INDEX, PICTURE = "report.html", "timeline.json", "index.html", "progress.png"
+
+
+def write_report(ledger: Ledger, ending: status.CampaignEnd | None = None) -> str:
+    """Write a campaign's report.html, timeline.json and progress.png; returns the report as Markdown, with the picture.
+
+    The page of all campaigns follows unless this one is running.
+
+    Args:
+        ending: The end of a campaign that still holds its lock.
+    """
+    facts = Facts.of(ledger, ending)
+    write_atomic(ledger.path / REPORT, html(facts))
+    write_atomic(ledger.path / TIMELINE, shareable(json.dumps(_trace(facts.history, ledger.events()))))
+    picture = canvas.png(_progress(facts, titled=True))
+    write_atomic(ledger.path / PICTURE, picture)
+    if not facts.is_running:
+        write_index({ledger.campaign.name: facts.document["state"]})
+    return f"{markdown(facts)}\n\n![progress](data:image/png;base64,{base64.b64encode(picture).decode()})\n"
+
+
+def _trace(history: History, events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """What each slot did when, for Perfetto (ui.perfetto.dev), in the trace event format: microseconds of Unix time.
+
+    A slot that a kill has freed has none.
+    """
+    verdicts = {trial.number: {"verdict": trial.verdict.kind, "score": trial.score.value} for trial in history}
+    held, tracks, slices, purpose = dict[str, float](), dict[str, int](), list[dict[str, Any]](), ""
+    for event in events:
+        track = " on ".join(filter(None, (event.get("slot", ""), event.get("on", ""))))
+        match event["event"]:
+            case "life":
+                held, purpose = {}, ""
+            case "certify":
+                purpose = ", certificate"
+            case "certified":
+                purpose = ""
+            case "slot":
+                held[track] = event["time"]
+            case "slot free" if track in held:
+                begin, number = held.pop(track), event["number"]
+                work = {name: event[name] for name in ("start", "train", "judge") if name in event}
+                slices.append(
+                    {"ph": "X", "pid": 1, "tid": tracks.setdefault(track, len(tracks) + 1), "ts": round(begin * 1e6)}
+                    | {"dur": round((event["time"] - begin) * 1e6), "name": f"trial {number}{purpose}"}
+                    | {"cat": max(work, key=work.__getitem__, default="none"), "args": work | verdicts.get(number, {})}
+                )
+    about = {"ph": "M", "pid": 1, "name": "thread_name"}
+    names = [about | {"tid": tid, "args": {"name": track}} for track, tid in tracks.items()]
+    return {"displayTimeUnit": "ms", "traceEvents": [*names, *slices]}
+
+
+def record_episode(ledger: Ledger, isolation: str, allow_unsandboxed: bool = False) -> None:
+    """Record the episode of a campaign's champion, if there is one to record and it is not there."""
+    episode.record(ledger, Facts.of(ledger).champion, isolation, allow_unsandboxed)
+
+
+def write_index(ending: Mapping[str, str] | None = None) -> Path:
+    """Write the page of all campaigns; returns its path. (ending: states of those that still hold their locks)"""
+    rows = status.summaries()[::-1]
+    for row in rows:
+        row["state"] = (ending or {}).get(row["campaign"], row["state"])
+        row["report"] = (home() / row["campaign"] / REPORT).is_file()
+    write_atomic(home() / INDEX, render("campaigns.html", rows=rows))
+    return home() / INDEX
 
 
 def html(facts: Facts) -> str:
     """The page of one campaign."""
-    played, picture = _episode(facts)
-    shown = {"figures": _figures(facts), "episode": played, "gif": picture, "baseline": baseline(facts.history)}
-    return _render("report.html", facts=facts, **shown)
+    shares = facts.importances
+    of, history, champion = facts.ledger.environment, facts.history, facts.champion
+    drawn = {
+        "progress": canvas.svg(_progress(facts), facts.document["result"]["verdict"]) if champion else "",
+        "slices": figures.slices(of, history, champion, {} if isinstance(shares, str) else shares),
+        "curves": figures.curves(of, history, champion),
+    }
+    shown = {"facts": facts, "trials": _trials(facts), "figures": drawn, "episode": _episode(facts)}
+    return render("report.html", **shown, baseline=baseline(history))
 
 
 def markdown(facts: Facts) -> str:
     """The same in short, for the artifacts of Prefect and MLflow."""
-    return _render("report.md", facts=facts)
+    return render("report.md", facts=facts, trials=_trials(facts))
 
 
 def pull_request(facts: Facts, trial: Trial) -> str:
     """The body of a pull request that brings a trial, in Markdown. (facts: of that trial)"""
-    return _render("pull_request.md", facts=facts, trial=trial, first=baseline(facts.history))
+    return render("pull_request.md", facts=facts, trial=trial, first=baseline(facts.history))
 
 
-def campaigns(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A page with a line for each campaign. (rows: of `status.summary`)"""
-    return _render("campaigns.html", rows=rows)
+def _trials(facts: Facts) -> list[tuple[Trial, Mapping[str, Any]]]:
+    """Each trial with its row of the document, the newest first; one that was decided since has none."""
+    return list(zip(facts.history, facts.document["trials"], strict=False))[::-1]
 
 
-def picture(facts: Facts, titled: bool = False) -> Figure:
+def _progress(facts: Facts, titled: bool = False) -> Figure:
     """The campaign in one figure. (titled: with the result above, to be seen alone)"""
     of = facts.ledger.environment
-    return progress.draw(facts.history, facts.name, of.metric, of.higher_is_better, facts.own, titled)
+    return progress.draw(facts.history, facts.ledger.campaign.name, of.metric, of.higher_is_better, facts.own, titled)
 
 
-def _episode(facts: Facts) -> tuple[tuple[PlayedEpisode, ...] | str | None, str]:
-    """The recorded episode of the present champion, or why there is none, and its GIF as data; None: none was due."""
+def _episode(facts: Facts) -> dict[str, Any] | None:
+    """The recording of the present champion, with its GIF as data; None: none was due."""
     recording, gif = episode.load(facts.ledger.path), facts.ledger.path / GIF
-    if recording is None or facts.champion is None or recording.champion != facts.champion.number:
-        return None, ""
-    if recording.reason or not gif.is_file():
-        return in_a_line(recording.reason) or f"{GIF} is not there any more; `nightshift report` makes it again", ""
-    return recording.episodes, base64.b64encode(gif.read_bytes()).decode()
+    if recording is None or facts.champion is None or recording["champion"] != facts.champion.number:
+        return None
+    if recording["reason"] or not gif.is_file():
+        return {"reason": recording["reason"] or f"{GIF} is not there any more; `nightshift report` makes it again"}
+    return recording | {"gif": base64.b64encode(gif.read_bytes()).decode()}
 
 
-def _figures(facts: Facts) -> dict[str, str]:
-    environment, history, champion = facts.ledger.environment, facts.history, facts.champion
-    shares = facts.importances
-    return {
-        "progress": canvas.svg(picture(facts), facts.verdict) if champion else "",
-        "slices": figures.slices(environment, history, champion, {} if isinstance(shares, str) else shares),
-        "curves": figures.curves(environment, history, champion),
-    }
-
-
-def _render(template: str, **values: Any) -> str:
+def render(template: str, **values: Any) -> str:
+    """A file of templates/ with these values, without secrets."""
     return shareable(_templates().get_template(template).render(**values, now=time.time()))
 
 
@@ -89,11 +157,11 @@ def _render(template: str, **values: Any) -> str:
 def _templates() -> jinja2.Environment:
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=lambda name: bool(name and name.endswith(".html")),
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     templates.globals.update(
         number=number, duration=duration, line=in_a_line, visible=visible, clean=clean, folder=_folder, cell=_cell,
-        code=code, day=_day, short_value=short_value, style=(TEMPLATES / "style.css").read_text(),
+        code=code, day=_day, short_value=short_value, quote=shlex.quote, style=(TEMPLATES / "style.css").read_text(),
     )  # fmt: skip
     return templates
 

@@ -1,9 +1,5 @@
 """The report of a campaign, in its folder and as an artifact of its Prefect run, kept up to date while it runs.
 
-    with Artifacts(ledger, flow_run_id, report) as artifacts:
-        artifacts.show()   # after every trial; returns at once
-        artifacts.show(CampaignEnd("finished", "8 trials done"))
-
 One thread writes and sends what the campaign's folder has by then; only the end waits until the last state is sent.
 Faults never end a campaign: they become events in the ledger. Each life updates one artifact in place.
 """
@@ -15,13 +11,11 @@ import contextvars
 import re
 import threading
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from flows.server.api import impatient_client
-from flows.status import CampaignEnd, document
-from flows.views.terminal import clean
+from flows.status import CampaignEnd
 from tasks.store.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -43,7 +37,7 @@ class Artifacts:
         self._flow_run_id = UUID(flow_run_id) if flow_run_id else None
         self._ending: CampaignEnd | None = None
         self._news, self._over = threading.Event(), threading.Event()
-        self._sent: UUID | None = None
+        self._artifact: UUID | None = None
         self._failing: set[str] = set()
         self._page = ""
         # Prefect's settings, the server's address among them, are variables of the context.
@@ -54,7 +48,7 @@ class Artifacts:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._news.set()
         self._thread.join()
@@ -93,21 +87,18 @@ class Artifacts:
         """Make this life's artifact, or update it."""
         from prefect.client.schemas.actions import ArtifactCreate
 
-        words = clean(document(self.ledger, self._ending)["headline"])
-        if sent := self._sent:
-            self._sent = None  # one that fails is made again at the next attempt: somebody may have deleted it
-            # update_artifact() would also put the whole content into an event.
-            body = {"data": self._page, "description": words}
-            client.request("PATCH", "/artifacts/{id}", json=body, path_params={"id": str(sent)})
-            self._sent = sent
-        elif self._page:
-            made = ArtifactCreate(
-                key=key(self.ledger.campaign.name), type="markdown", data=self._page, description=words,
-                flow_run_id=self._flow_run_id,
-            )  # fmt: skip
-            self._sent = client.create_artifact(made).id
+        if not self._page:
+            return
+        words = self._page.partition("\n")[0].removeprefix("## ")
+        content: dict[str, Any] = {"data": self._page, "description": words}
+        if self._artifact:  # by hand, since update_artifact() would also put the whole content into an event
+            client.request("PATCH", "/artifacts/{id}", json=content, path_params={"id": str(self._artifact)})
+        else:
+            key, run = artifact_key(self.ledger.campaign.name), self._flow_run_id
+            made = ArtifactCreate(key=key, type="markdown", flow_run_id=run, **content)
+            self._artifact = client.create_artifact(made).id
 
 
-def key(campaign: str) -> str:
-    """The artifact's key, in the letters that Prefect allows."""
+def artifact_key(campaign: str) -> str:
+    """In the letters that Prefect allows."""
     return f"campaign-{re.sub('[^a-z0-9]+', '-', campaign).strip('-')}-report"

@@ -5,11 +5,9 @@ load_history("cartpole-1")
 
 from __future__ import annotations
 
-import csv
-import json
 from typing import TYPE_CHECKING
 
-from environments.plugins import Refused
+from flows.status import document
 from tasks.describe import where
 from tasks.store.ledger import Ledger
 from tasks.trial import TWENTIETHS
@@ -17,28 +15,18 @@ from tasks.trial import TWENTIETHS
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
 
-FLOATS = ("score", "se", "seconds", "steps", "peak_memory_gb", "cost_usd")
-INTEGERS = ("trial", "attempt", "n")
-
 
 def load_history(campaign: str) -> pandas.DataFrame:
-    """The columns of results.tsv, one row per finished trial, in the order in which they were decided.
+    """The `trials` of `status --json`, one row per finished trial, in the order in which they were decided.
 
-    Numbers are floats, NaN where there is none (a crash has no score); `trial`, `attempt` and `n` are whole numbers,
-    and each parameter of the search space is a column `params.<name>`.
+    A missing number is NaN (a crash has no score), and each parameter is a column `params.<name>`.
     """
     import pandas
 
-    path = Ledger.open(campaign).path / "results.tsv"
-    if not path.is_file():
-        raise Refused(f"campaign {campaign!r} has no results yet: {path} is written when it starts")
-    table = pandas.read_csv(path, sep="\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
-    for name in FLOATS:
-        table[name] = pandas.to_numeric(table[name])
-    for name in INTEGERS:
-        table[name] = pandas.to_numeric(table[name]).fillna(0).astype("int64")
-    params = pandas.DataFrame([json.loads(text) for text in table.pop("params")], index=table.index)
-    return table.join(params.add_prefix("params."))
+    trials = document(Ledger.open(campaign))["trials"]
+    params = pandas.DataFrame([trial.pop("params") for trial in trials]).add_prefix("params.")
+    table = pandas.DataFrame(trials).join(params)
+    return table.astype({name: "float64" for name in ("score", "se") if trials})  # NaN for None
 
 
 def load_runs(campaign: str) -> pandas.DataFrame:

@@ -15,8 +15,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from flows.views.own_servers import OwnServer, login_steps
-from flows.views.terminal import binaries, cleaned, duration, put, say, short, whole
+from flows.views.own_servers import login_steps, serves
+from flows.views.terminal import binaries, cleaned, duration, put, short, whole
 from tasks.describe import parameter_changes
 from tasks.numbers import number
 from tasks.spending import parts
@@ -38,7 +38,7 @@ def show(document: Document, path: Path, console: Console) -> None:
         put(console, line)
     console.print()
     for line in outcome(document):
-        say(console, line)
+        console.print(line, highlight=False)
     what_next(document, path, console)
 
 
@@ -128,8 +128,8 @@ def _notes(document: Document) -> Iterator[str]:
 def what_next(document: Document, path: Path, console: Console) -> None:
     """Print what to open, and how to go on. (path: the campaign's directory)"""
     directory, here, urls, name = short(path), binaries(), document["urls"], document["campaign"]
-    servers, champion = [OwnServer(**server) for server in document["servers"]], document["champion"]
-    is_running, mlflow = document["state"] == "running", urls.get("mlflow_command", "")
+    servers = [one for one in document["servers"] if any(serves(one, url) for url in urls.values())]
+    champion, is_running, mlflow = document["champion"], document["state"] == "running", urls.get("mlflow_command", "")
     records = 0 if is_running else document["waiting_to_record"]
     files = {"report": "report.html", "results": "results.tsv"}
     steps = {
@@ -138,7 +138,7 @@ def what_next(document: Document, path: Path, console: Console) -> None:
         "its changes": f"git -C {shlex.quote(directory + '/lineage.git')} diff baseline champion" if champion else "",
         "prefect": urls.get("prefect", "") if is_running else "",
         "mlflow": urls.get("mlflow_url") or re.sub(r"\b(mlflow ui|nightshift up)\b", rf"{here}\1", mlflow),
-        **login_steps([server for server in servers if any(map(server.serves, urls.values()))]),
+        **login_steps(servers),
         "go on": f"{here}nightshift resume {name}" if document["state"] in ("stopped", "interrupted") else "",
         "waiting": f"{records} of its records wait for MLflow: {here}nightshift sync {name}" if records else "",
     }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,42 +11,36 @@ from flows.views.terminal import short
 from tasks.system.daemon import Daemon
 from tasks.system.login import login_file
 
-
-@dataclass(frozen=True)
-class OwnServer:
-    name: str
-    """`prefect` or `mlflow`."""
-    url: str
-    """Its API, which in MLflow's case is the address of its pages too."""
-    login: str
-    """The private file with its `user:password`."""
-
-    def serves(self, page: str) -> bool:
-        """Whether a page's address is one of its own."""
-        return urlsplit(page).netloc == urlsplit(self.url).netloc
-
-    @property
-    def environment(self) -> str:
-        """The line for a shell, a notebook's too, in which other programs are to use it."""
-        file = shlex.quote(short(Path(self.login)))
-        if self.name == "prefect":
-            return f'export PREFECT_API_URL={self.url} PREFECT_API_AUTH_STRING="$(cat {file})"'
-        user, password = (f'"$(cut -d: -f{fields} {file})"' for fields in ("1", "2-"))
-        login = f"MLFLOW_TRACKING_USERNAME={user} MLFLOW_TRACKING_PASSWORD={password}"
-        return f"export MLFLOW_TRACKING_URI={self.url} {login}"
+Server = Mapping[str, str]
+"""{name, url, login}: `prefect` or `mlflow`; its API, which in MLflow's case is the address of its pages too; and the
+private file with its `user:password`."""
 
 
-def own_servers(home: Path) -> tuple[OwnServer, ...]:
+def own_servers(home: Path) -> list[Server]:
     """Those that run now."""
     notes = {"prefect": "server", "mlflow": "mlflow"}
     living = {name: Daemon(home / ".prefect", note).living() for name, note in notes.items()}
     login = str(login_file(home))
-    return tuple(OwnServer(name, note.url, login) for name, note in living.items() if note)
+    return [{"name": name, "url": note.url, "login": login} for name, note in living.items() if note]
 
 
-def login_steps(servers: Sequence[OwnServer]) -> dict[str, str]:
-    """How to log in at their pages, and which lines other programs need, by label; nothing where none runs."""
-    if not servers:
-        return {}
-    login = f"cat {shlex.quote(short(Path(servers[0].login)))}  (user:password; a page asks once)"
-    return {"login": login} | {f"for {server.name}": server.environment for server in servers}
+def serves(server: Server, page: str) -> bool:
+    """Whether a page's address is one of the server's own."""
+    return urlsplit(page).netloc == urlsplit(server["url"]).netloc
+
+
+def login_steps(servers: Sequence[Server]) -> dict[str, str]:
+    """How to log in at their pages, and the lines for a shell in which other programs, a notebook too, use them."""
+    steps = {}
+    for server in servers:
+        url, file = server["url"], shlex.quote(short(Path(server["login"])))
+        steps["login"] = f"cat {file}  (user:password; a page asks once)"
+        if server["name"] == "prefect":
+            line = f'export PREFECT_API_URL={url} PREFECT_API_AUTH_STRING="$(cat {file})"'
+        else:
+            user, password = (f'"$(cut -d: -f{fields} {file})"' for fields in ("1", "2-"))
+            line = (
+                f"export MLFLOW_TRACKING_URI={url} MLFLOW_TRACKING_USERNAME={user} MLFLOW_TRACKING_PASSWORD={password}"
+            )
+        steps[f"for {server['name']}"] = line
+    return steps

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console, ConsoleDimensions, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from tasks.system.redact import capped
@@ -43,28 +42,13 @@ def is_screen(console: Console) -> bool:
 
 def put(console: Console, line: RenderableType) -> None:
     """Print a line, cut at the edge of a screen, or a table."""
-    if isinstance(line, Text):  # a text that is printed loses what it says of its own width
-        console.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
-    else:
-        console.print(line, highlight=False)
-
-
-def cut(text: Text) -> Text:
-    """The text as one line, which ends where there is no more room."""
-    text.no_wrap, text.overflow = True, "ellipsis"
-    return text
+    # A text that is printed loses what it says of its own width.
+    console.print(line, no_wrap=isinstance(line, Text) or None, overflow="ellipsis", highlight=False)
 
 
 def whole(console: Console, line: RenderableType) -> None:
     """Print a line that nothing cuts, for it is to be copied."""
     console.print(line, soft_wrap=True, highlight=False)
-
-
-def say(console: Console, text: Text) -> None:
-    """Print a sentence: folded between words, below its own indentation."""
-    indent = len(text.plain) - len(text.plain.lstrip(" "))
-    line = Padding(text[indent:], (0, 0, 0, indent), expand=False) if indent else text
-    console.print(line, highlight=False)
 
 
 def print_json(document: object) -> None:

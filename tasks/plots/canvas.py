@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tasks.verdict_styles import FAINT
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ STYLE: Any = {
     "axes.edgecolor": FAINT, "axes.labelcolor": INK, "axes.axisbelow": True, "axes.grid": True, "axes.grid.axis": "y",
     "axes.formatter.useoffset": False, "grid.color": RULE, "xtick.color": GREY, "ytick.color": GREY,
     "ytick.major.size": 0, "legend.frameon": False, "legend.labelcolor": GREY,
+    "figure.constrained_layout.h_pad": 0.1, "figure.constrained_layout.w_pad": 0.1,
 }  # fmt: skip
 LARGEST = 1e30
 """Greater numbers are drawn as this one: programs report any, and differences of them are none."""
@@ -44,14 +47,9 @@ def styled() -> Iterator[None]:
 
 def blank(width: float, height: float) -> Figure:
     """An empty figure of this size, in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    layout = ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1)
-    figure = Figure(figsize=(width, height), dpi=100, facecolor="white", layout=layout)
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), dpi=100, facecolor="white", layout="constrained")
 
 
 def plain(text: str, most: int = 1000) -> str:
@@ -83,14 +81,12 @@ def window(heights: Sequence[float], higher_is_better: bool, always: Sequence[fl
     Off the scale is what is worse than the best three quarters by more than three times their spread. (always: heights
     to show nevertheless)
     """
-    sign = 1.0 if higher_is_better else -1.0
-    ranked = sorted((sign * min(max(height, -LARGEST), LARGEST) for height in heights), reverse=True)
-    if not ranked:
+    if not heights:
         return 0.0, 1.0
-    edge = ranked[len(ranked) - 1 - len(ranked) // 4]
-    spread = (ranked[0] - edge) or abs(edge) or 1.0
-    shown = [height for height in ranked if edge - height <= 3 * spread]
-    shown += [sign * min(max(height, -LARGEST), LARGEST) for height in always]
-    pad = 0.06 * ((max(shown) - min(shown)) or abs(edge) or 1.0)
-    low, high = sorted((sign * (min(shown) - pad), sign * (max(shown) + pad)))
-    return low, high
+    sign = 1.0 if higher_is_better else -1.0
+    ranked, besides = (sign * np.clip(np.asarray(some), -LARGEST, LARGEST) for some in (heights, always))
+    best, edge = ranked.max(), np.quantile(ranked, 0.25, method="lower")
+    shown = np.append(ranked[edge - ranked <= 3 * ((best - edge) or abs(edge) or 1.0)], besides)
+    pad = 0.06 * (np.ptp(shown) or abs(edge) or 1.0)
+    low, high = sorted((sign * (shown.min() - pad), sign * (shown.max() + pad)))
+    return float(low), float(high)

@@ -10,15 +10,15 @@ It is no measurement, and no failure here is a fault of the campaign: it becomes
 
 from __future__ import annotations
 
-import os
+import json
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pydantic import PrivateAttr, TypeAdapter, ValidationError
+from pydantic import PrivateAttr
 
 from environments import judge_name
 from environments.judges import Exam, Misbehaved
@@ -26,20 +26,16 @@ from environments.judges._playing import EnvSource, Lanes
 from environments.judges._process import ForeignProcess
 from environments.judges.control import Control
 from environments.plugins import Refused
-from tasks.evaluate import PipedCandidate, changed_since, view
-from tasks.sandbox.child_environment import NotAProgram
+from tasks.evaluate import judge_run
 from tasks.sandbox.isolation import Isolation, choose
-from tasks.sandbox.program import CannotStart, Program
+from tasks.sandbox.program import CannotStart
 from tasks.stats.design import Arm
-from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
-from tasks.system import file_trees, interrupt
+from tasks.system import file_trees
 from tasks.trial import Run, Trial, baseline
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from tasks.recording.camera import Film
 
 FILE, GIF = "episode.json", "episode.gif"
@@ -51,48 +47,20 @@ STRIP, GAP = 28, 4
 """Pixels of the line above the pictures, and between them."""
 HOLD_MS = 1500
 """How long the end is shown before it begins again."""
-FAULTS = (Misbehaved, NotAProgram, CannotStart, Refused, ValueError, OSError, ImportError)
+FAULTS = (Misbehaved, CannotStart, Refused, ValueError, OSError, ImportError)
 """Why there may be no episode: a policy, a machine or an environment that cannot play or draw."""
 
 
-@dataclass(frozen=True)
-class PlayedEpisode:
-    """One policy's part."""
+def load(path: Path) -> dict[str, Any] | None:
+    """The recording in a campaign's directory; None without one.
 
-    name: Arm
-    trial: int
-    run: str
-    """The run's directory, relative to the campaign's."""
-    total: float
-    """Undiscounted return of what was played."""
-    steps: int
-    cut: bool
-    """Whether the episode was longer than what is shown."""
-    score: float | None
-    """Of its run, by the judge."""
-    is_fresh: bool
-    """Whether its run is the certificate's."""
-
-
-@dataclass(frozen=True)
-class Recording:
-    """What was recorded, or why nothing was."""
-
-    champion: int
-    """The trial."""
-    episodes: tuple[PlayedEpisode, ...] = ()
-    reason: str = ""
-    """Why there is none; else empty."""
-
-
-RECORDING = TypeAdapter(Recording)
-
-
-def load(path: Path) -> Recording | None:
-    """The recording in a campaign's directory; None without one."""
+    {champion, reason, episodes: [{name, trial, run, total, steps, cut}]}: the champion's trial, why there is no picture
+    (else empty), and of each policy in it the run whose checkpoint played, the undiscounted return of what was played,
+    and whether the episode was longer.
+    """
     try:
-        return RECORDING.validate_json((path / FILE).read_bytes())
-    except (FileNotFoundError, ValidationError):
+        return dict(json.loads((path / FILE).read_bytes()))
+    except (FileNotFoundError, ValueError):
         return None
 
 
@@ -107,81 +75,61 @@ def record(ledger: Ledger, champion: Trial | None, isolation: str, allow_unsandb
     first, before, gif = baseline(ledger.history()), load(ledger.path), ledger.path / GIF
     if judge_name(ledger.environment.judge) != "control" or champion is None or first is None or champion.number == 0:
         return
-    if before and before.champion == champion.number and before.episodes and gif.is_file():
+    if before and before["champion"] == champion.number and before["episodes"] and gif.is_file():
         return
     for old in ledger.path.glob(".recording-*"):  # left by one that was killed
         file_trees.remove(old)
     films: dict[Arm, Film] = {}
-    played, who = list[PlayedEpisode](), ""
+    made: dict[str, Any] = {"champion": champion.number, "reason": "", "episodes": []}
+    who = ""
     with tempfile.TemporaryDirectory(prefix=".recording-", dir=ledger.path, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         try:
+            confined = Isolation(choose(isolation), allow_unsandboxed)
             for arm, trial in dict[Arm, Trial]({"baseline": first, "champion": champion}).items():
-                run, score, is_fresh = _player(ledger, arm, trial, champion)
-                who, log = f"the {arm}, {run.dir}: ", folder / f"{arm}.txt"
-                film = films[arm] = _film(ledger, trial, run, Isolation(choose(isolation), allow_unsandboxed), log)
-                facts = (film.total, film.steps, film.cut, score, is_fresh)
-                played.append(PlayedEpisode(arm, trial.number, run.dir, *facts))
+                run = _player(ledger, arm, trial, champion)
+                who = f"the {arm}, {run.dir}: "
+                if not confined.may_run(trial.proposal.edit):
+                    raise Misbehaved("its program is edited, and there is no sandbox (isolation none)")
+                film = films[arm] = _film(ledger, run, confined, folder / arm)
+                seen = {"total": film.total, "steps": film.steps, "cut": film.cut}
+                made["episodes"].append({"name": arm, "trial": trial.number, "run": run.dir, **seen})
             _draw(films, folder / GIF)
-            made = Recording(champion.number, tuple(played))
         except FAULTS as wrong:
-            made = Recording(champion.number, reason=f"{who}{wrong}"[:REASON])
+            made |= {"reason": f"{who}{wrong}"[:REASON], "episodes": []}
         (ledger.path / FILE).unlink(missing_ok=True)  # it speaks of the picture, so it goes first and comes last
         gif.unlink(missing_ok=True)
-        if made.episodes:
+        if not made["reason"]:
             (folder / GIF).rename(gif)
-    (ledger.path / FILE).write_bytes(RECORDING.dump_json(made, indent=2) + b"\n")
+    (ledger.path / FILE).write_text(json.dumps(made, indent=2) + "\n")
 
 
-def _player(ledger: Ledger, arm: Arm, trial: Trial, champion: Trial) -> tuple[Run, float | None, bool]:
-    """The run whose checkpoint plays, its score, and whether it is of the certificate: a search picks lucky ones."""
+def _player(ledger: Ledger, arm: Arm, trial: Trial, champion: Trial) -> Run:
+    """The run whose checkpoint plays: one of the certificate, where there is one, since a search picks lucky ones."""
     newest = next((one for one in reversed(ledger.certificates()) if not one.elsewhere), None)
     fresh = newest.runs if newest and newest.champion == champion.number else ()
-    runs = [(one.run, one.score.value, True) for one in fresh if one.arm == arm]
-    runs += [(run, score.value, False) for run, score in zip(trial.runs, trial.score.each, strict=False)]
-    return next((one for one in runs if not _why_gone(ledger, one[0])), runs[-1])
+    runs = [*(one.run for one in fresh if one.arm == arm), *trial.runs]
+    is_there = (run for run in runs if run.status == "finished" and TrialDir(ledger.path / run.dir).out.is_dir())
+    return next(is_there, runs[-1])
 
 
-def _why_gone(ledger: Ledger, run: Run) -> str | None:
-    """Why a run's checkpoint cannot play any more; None if it can."""
-    place = TrialDir(ledger.path / run.dir)
-    if run.status != "finished":
-        return "it did not finish"
-    if not place.out.is_dir() or not place.workspace.is_dir():
-        return "its files are not there any more"
-    return changed_since(place, run)
-
-
-def _film(ledger: Ledger, trial: Trial, run: Run, isolation: Isolation, log: Path) -> Film:
-    """The film of an episode by the judge's settings; raises one of FAULTS."""
-    environment, place = ledger.environment, TrialDir(ledger.path / run.dir)
-    if gone := _why_gone(ledger, run):
-        raise Misbehaved(gone)
-    if not isolation.may_run(trial.proposal.edit):
-        raise Misbehaved("its program is edited, and there is no sandbox (isolation none)")
-    if run.isolation != isolation.level:
-        file_trees.open_to_all(place.out)
-    workspace.relocate(place, environment)
-    assert isinstance(environment.judge, Control), "only its episodes are recorded"
-    judge = _FilmedControl.of(environment.judge)
-    exam = Exam(ledger.seed("recording", ledger.key(0)), folder=environment.folder, check=interrupt.check)
-    with Program(
-        workspace.fill(environment.judge.command(), {}), cwd=place.workspace, log=log,
-        marker=f"{ledger.campaign.campaign_id}/recording", level=isolation.level, view=view(environment, place),
-        limits=environment.limits, pipes=True,
-    ) as policy:  # fmt: skip
-        try:
-            judge.score(PipedCandidate(policy, Path(os.devnull)), exam)
-        except Misbehaved as wrong:
-            policy.kill()  # its last words are read then
-            raise Misbehaved(f"{wrong}\n{policy.tail()}".rstrip()) from wrong
+def _film(ledger: Ledger, run: Run, isolation: Isolation, scratch: Path) -> Film:
+    """The film of an episode by the judge's settings, of a copy of the run in `scratch`; raises one of FAULTS."""
+    assert isinstance(ledger.environment.judge, Control), "only its episodes are recorded"
+    judge, marker = _FilmedControl.of(ledger.environment.judge), f"{ledger.campaign.campaign_id}/recording"
+    for folder in ("workspace", "out"):
+        shutil.copytree(ledger.path / run.dir / folder, scratch / folder, symlinks=True)
+    environment, seed = ledger.environment.model_copy(update={"judge": judge}), ledger.seed("recording", ledger.key(0))
+    score = judge_run(marker, environment, isolation, TrialDir(scratch), run, seed)
+    if judge._film is None:
+        raise Misbehaved(score.error or "it was not played")
     return judge._film
 
 
 class _FilmedControl(Control):
     """The control judge with one episode, played before a camera."""
 
-    _film: Film = PrivateAttr()
+    _film: Film | None = PrivateAttr(default=None)
 
     @classmethod
     def of(cls, judge: Control) -> _FilmedControl:
@@ -203,25 +151,21 @@ class _FilmedControl(Control):
 
 
 def _draw(films: Mapping[Arm, Film], file: Path) -> None:
-    """Write the GIF of all episodes side by side."""
-    from PIL import Image
+    """Write the GIF of all episodes side by side, each below its name; one that is over shows its end."""
+    from PIL import Image, ImageDraw, ImageFont
 
-    frames = [_side_by_side(films, at) for at in range(max(len(film.pictures) for film in films.values()))]
-    palette, first = frames[len(frames) // 2].quantize(128), next(iter(films.values()))
+    first, font = next(iter(films.values())), ImageFont.load_default(17)
+    width, height = first.pictures[0].size
+    frames = []
+    for at in range(max(len(film.pictures) for film in films.values())):
+        frame = Image.new("RGB", (len(films) * (width + GAP) - GAP, height + STRIP), "white")
+        for column, (name, film) in enumerate(films.items()):
+            left = column * (width + GAP)
+            frame.paste(film.pictures[min(at, len(film.pictures) - 1)], (left, STRIP))
+            ImageDraw.Draw(frame).text((left + 6, 3), name, fill="black", font=font)
+        frames.append(frame)
+    palette = frames[len(frames) // 2].quantize(128)
     small = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     times = [max(round(first.milliseconds / 10) * 10, 20)] * len(small)  # a GIF counts hundredths of a second
     times[-1] += HOLD_MS
     small[0].save(file, save_all=True, append_images=small[1:], duration=times, loop=0)
-
-
-def _side_by_side(films: Mapping[Arm, Film], at: int) -> Image.Image:
-    """One picture of all episodes at the same time, each below its name; one that is over shows its end."""
-    from PIL import Image, ImageDraw, ImageFont
-
-    width, height = next(iter(films.values())).pictures[0].size
-    canvas = Image.new("RGB", (len(films) * (width + GAP) - GAP, height + STRIP), "white")
-    pen, font = ImageDraw.Draw(canvas), ImageFont.load_default(17)
-    for column, (name, film) in enumerate(films.items()):
-        canvas.paste(film.pictures[min(at, len(film.pictures) - 1)], (column * (width + GAP), STRIP))
-        pen.text((column * (width + GAP) + 6, 3), name, fill="black", font=font)
-    return canvas

@@ -80,26 +80,26 @@ def _stream(place: TrialDir, trial: Trial, program: tuple[str, ...], parent: str
     title = f"trial {trial.number}: {trial.verdict.kind}"
     message = f"{title}\n\n{trial.verdict.reason}\n\n{trial.proposal.rationale}\n".encode()
     yield f"commit {_ref(trial.number)}\nmark :1\ncommitter {WHO} {when} +0000\n".encode()
-    yield _data(message)
+    yield data_entry(message)
     yield f"from {parent}\n".encode() if parent else b""
     yield b"deleteall\n"
     for name in program:
         if file := open_below(place.workspace, name):
             with file:
-                yield _file(name, file.read())
+                yield file_entry(name, file.read())
     params = json.dumps(trial.proposal.params, indent=2, sort_keys=True) + "\n"
-    yield _file(PARAMS, params.encode())
+    yield file_entry(PARAMS, params.encode())
     if trial.number == 0:
         yield b"reset refs/heads/baseline\nfrom :1\n"
     yield b"get-mark :1\n"  # git answers with the hash
 
 
-def _file(name: str, content: bytes) -> bytes:
+def file_entry(name: str, content: bytes) -> bytes:
     quoted = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return b'M 100644 inline "%b"\n' % os.fsencode(quoted) + _data(content)
+    return b'M 100644 inline "%b"\n' % os.fsencode(quoted) + data_entry(content)
 
 
-def _data(content: bytes) -> bytes:
+def data_entry(content: bytes) -> bytes:
     """Content of a commit or file, redacted: a repository is made to be passed on."""
     clear = scrub(content)
     return b"data %d\n%b\n" % (len(clear), clear)

@@ -9,9 +9,8 @@ import pytest
 from flows.engine.certifying import store
 from tasks.record import reconcile
 from tasks.trial import History
-from tests.report.test_report import stored
 from tests.support.histories import certified, search, tried
-from tests.support.ledgers import created
+from tests.support.ledgers import created, filled
 
 NOTEBOOK = Path(__file__).parents[2] / "docs/trials.ipynb"
 
@@ -23,7 +22,7 @@ def test_the_notebook_runs_to_its_end(tmp_path: Path, home: Path, monkeypatch: p
     from nbclient import NotebookClient
 
     history: History = search(14) if kind == "certified" else (tried((), None if "crashes" in kind else 1.0),)
-    ledger = stored(created(tmp_path), history)
+    ledger = filled(created(tmp_path), history)
     if kind == "certified":
         store(ledger, certified(1, [210, 215, 212, 214], [80, 82, 79, 84]))
     reconcile(ledger)

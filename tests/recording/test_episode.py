@@ -21,7 +21,7 @@ from PIL import Image
 from flows.export.folder import export
 from flows.report import page
 from flows.report.facts import Facts
-from flows.report.write import record_episode as record
+from flows.report.page import record_episode as record
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import CampaignEnd
 from tasks.recording import episode
@@ -42,17 +42,6 @@ config = json.load(open("config.json"))
 with open(os.path.join(config["out"], "policy.json"), "rb") as file:
     pickle.load(file)
 """
-
-
-TRAINED = """
-import json, pathlib, sys
-if sys.argv[1:] != ["act"]:
-    config = json.loads(pathlib.Path("config.json").read_text())
-    policy = {"sign": 1 if config["params"]["x"] > 0.5 else -1, "seed": config["seed"]}
-    pathlib.Path(config["out"], "policy.json").write_text(json.dumps(policy))
-    sys.exit()
-"""
-"""Learns at once what to do where x is large, and else the opposite."""
 
 
 class Fires:
@@ -99,10 +88,10 @@ def test_baseline_and_champion_play_one_episode_side_by_side(tmp_path: Path, hom
     record(ledger, SANDBOX.level)
 
     made = episode.load(ledger.path)
-    assert made is not None and not made.reason, made
-    first, second = made.episodes
-    assert (first.name, second.name) == ("baseline", "champion") and first.total < second.total
-    assert second.total == second.steps and not second.cut
+    assert made is not None and not made["reason"], made
+    first, second = made["episodes"]
+    assert (first["name"], second["name"]) == ("baseline", "champion") and first["total"] < second["total"]
+    assert second["total"] == second["steps"] and not second["cut"]
     with Image.open(ledger.path / "episode.gif") as picture:
         assert picture.n_frames > 5 and picture.width <= 610  # type: ignore[attr-defined]
         begin = np.asarray(picture.convert("RGB"))
@@ -135,7 +124,7 @@ def test_a_pickle_that_goes_off_does_so_in_the_sandbox_of_its_program(tmp_path: 
 
     assert not fired.exists()
     made = episode.load(ledger.path)
-    assert made is not None and not made.reason and made.episodes[0].total == made.episodes[1].total
+    assert made is not None and not made["reason"] and made["episodes"][0]["total"] == made["episodes"][1]["total"]
 
 
 def test_a_checkpoint_that_is_not_what_was_judged_does_not_play(tmp_path: Path, home: Path) -> None:
@@ -146,7 +135,7 @@ def test_a_checkpoint_that_is_not_what_was_judged_does_not_play(tmp_path: Path, 
 
     assert not (ledger.path / "episode.gif").exists()
     made = episode.load(ledger.path)
-    assert made is not None and "the baseline, trials/0000" in made.reason and "has changed" in made.reason
+    assert made is not None and "the baseline, trials/0000" in made["reason"] and "has changed" in made["reason"]
     shown = html(ledger)
     assert "No episode was recorded" in shown and "What failed" in shown
 
@@ -165,18 +154,8 @@ def test_a_hostile_policy_ends_its_episode_with_the_reason(tmp_path: Path, home:
     record(ledger, SANDBOX.level)
 
     made = episode.load(ledger.path)
-    assert made is not None and "the baseline, trials/0000" in made.reason and reason in made.reason
+    assert made is not None and "the baseline, trials/0000" in made["reason"] and reason in made["reason"]
     assert not list(ledger.path.glob("*.gif"))
-
-
-@pytest.mark.slow
-def test_other_environments_are_drawn(tmp_path: Path, home: Path) -> None:
-    ledger = night(tmp_path, ZEROS, toml=CART.replace("CartPole-v1", "LunarLander-v3"))
-
-    record(ledger, SANDBOX.level)
-
-    with Image.open(ledger.path / "episode.gif") as picture:
-        assert picture.n_frames > 10 and picture.height > 100  # type: ignore[attr-defined]
 
 
 KILLED = """
@@ -193,7 +172,7 @@ def test_a_kill_while_it_records_leaves_no_process_and_no_half_file(tmp_path: Pa
     engine = subprocess.Popen([sys.executable, "-c", KILLED, SANDBOX.level], cwd=Path(__file__).parents[2])
     name = f"{ledger.campaign.campaign_id}/recording"
     ends = time.monotonic() + 60
-    while not [*ledger.path.glob(f"{WORK}*/baseline.txt")] and time.monotonic() < ends:
+    while not [*ledger.path.glob(f"{WORK}*/baseline/judge.txt")] and time.monotonic() < ends:
         time.sleep(0.05)
     engine.send_signal(signal.SIGKILL)
     engine.wait()

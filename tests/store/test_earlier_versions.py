@@ -15,7 +15,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.export.folder import export
-from flows.report.write import REPORT, write_report
+from flows.report.page import REPORT, write_report
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.store.earlier_campaigns import lessons
 from tasks.store.ledger import Ledger

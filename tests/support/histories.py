@@ -72,6 +72,14 @@ def tried(
     return Trial(number, 1, number, proposal, runs, score, verdict, wall * len(runs), again)
 
 
+def night(*values: float | None, higher_is_better: bool = True) -> History:
+    """A trial per value; one without has crashed."""
+    history: History = ()
+    for value in values:
+        history += (tried(history, value, higher_is_better=higher_is_better),)
+    return history
+
+
 def certified(
     champion: int,
     mine: Sequence[float | None],

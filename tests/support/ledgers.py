@@ -10,6 +10,7 @@ from flows.spec.campaign_spec import CampaignSpec
 from tasks.sandbox import outputs
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
 from tasks.trial import History
 from tests.support.histories import tried
 from tests.support.toy import quadratic
@@ -19,6 +20,13 @@ def created(tmp_path: Path, name: str = "n", **parameters: Any) -> Ledger:
     """A new campaign in the quadratic environment."""
     folder = quadratic(tmp_path / "quad")
     return CampaignSpec.of(environment=str(folder), name=name, **parameters).open()
+
+
+def filled(ledger: Ledger, history: History) -> Ledger:
+    """The ledger, with these decided trials on disk, without their files."""
+    for trial in history:
+        write_atomic(ledger.place_of(trial).trial, workspace.TRIAL.dump_json(trial).decode())
+    return ledger
 
 
 def stored(ledger: Ledger, *scores: float, weights: bytes = b"") -> History:

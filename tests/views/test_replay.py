@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import zipfile
@@ -41,16 +40,6 @@ def test_the_night_that_comes_along_plays_without_torch_server_or_network(home: 
     assert page.is_file() and "data:image/gif;base64," in page.read_text() and str(page) in done.stdout
 
 
-def test_the_night_that_comes_along_is_small_and_names_nothing_of_the_machine_that_made_it() -> None:
-    assert replay.NIGHT.stat().st_size < 300_000
-    with zipfile.ZipFile(replay.NIGHT) as archive:
-        texts = [archive.read(name).decode() for name in archive.namelist() if not name.endswith(".gif")]
-        assert json.loads(archive.read("campaign.json"))["judge_key"] == ""
-    assert not [
-        text for text in texts if any(word in text for word in ("/work", "/tmp", "/root", "http://", "wt/views"))
-    ]
-
-
 @pytest.mark.slow
 def test_a_campaign_of_ones_own_is_recorded_and_played(
     finished: Finished, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -60,6 +49,9 @@ def test_a_campaign_of_ones_own_is_recorded_and_played(
     monkeypatch.setenv("SOME_API_KEY", "sk-planted-0123456789")
     ledger, file = Ledger.open("one"), tmp_path / "one.zip"
     replay.record(ledger, file)
+    with zipfile.ZipFile(file) as archive:
+        texts = [archive.read(name).decode() for name in archive.namelist() if not name.endswith(".gif")]
+    assert not [text for text in texts if ledger.campaign.judge_key in text or str(finished.home) in text]
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(home))
 
     with terminal(100) as (console, written):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -56,9 +54,8 @@ def report(place: workspace.TrialDir, elapsed: float, **metrics: float) -> None:
         file.write(json.dumps({"elapsed": elapsed, "step": int(elapsed * 100), "metrics": metrics}) + "\n")
 
 
-def trials(ledger: Ledger) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = under_way(ledger, ledger.history())["under_way"]
-    return found
+def trials(ledger: Ledger) -> Any:
+    return under_way(ledger, ledger.history())["under_way"]
 
 
 def test_a_trial_is_followed_from_its_proposal_to_its_verdict(tmp_path: Path) -> None:
@@ -69,27 +66,14 @@ def test_a_trial_is_followed_from_its_proposal_to_its_verdict(tmp_path: Path) ->
     assert (trial["trial"], trial["phase"], trial["value"], trial["tried"]) == (0, "starting", None, "the baseline")
     report(place, 1.0, loss=3.0)
     (trial,) = trials(ledger)
-    assert (trial["phase"], trial["value"]) == ("training", 3.0) and 1 <= trial["seconds"] < 5
-    os.utime(place.progress, (0, 0))
+    assert (trial["phase"], trial["value"], trial["seconds"]) == ("training", 3.0, 1.0)
+    report(place, 1e6, loss=2.0)
     (trial,) = trials(ledger)
     assert trial["seconds"] == trial["budget_seconds"], "never more than the budget"
     place.judge_log.touch()
     assert trials(ledger)[0]["phase"] == "judging"
     decide(ledger, 3.0)
     assert trials(ledger) == []
-
-
-def test_a_trial_is_compared_with_what_the_champion_had_reported_by_then(tmp_path: Path) -> None:
-    ledger = campaign(tmp_path)
-    propose(ledger, 0)
-    first = tried((), 3.0, params={"x": 2.5}, higher_is_better=False)
-    curve = tuple(20.0 - at for at in range(20))
-    runs = tuple(dataclasses.replace(run, curve=curve) for run in first.runs)
-    ledger.place(0).workspace.mkdir()
-    record(ledger, (), dataclasses.replace(first, runs=runs))
-    report(propose(ledger, 1), 2.5, loss=4.0)
-    (trial,) = trials(ledger)
-    assert trial["champion_value"] == 11.0, "in the middle of its budget"
 
 
 def test_a_campaign_ends_with_what_binds(tmp_path: Path) -> None:
@@ -121,8 +105,8 @@ def test_no_line_of_the_live_view_is_wider_than_the_terminal(tmp_path: Path, wid
     assert all(label in shown for label in (" trial 1", " trial 2", " certifying", " so far", " spent", " ends"))
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline, "in vain"
         time.sleep(0.02)

@@ -6,8 +6,8 @@
 # Exit code: 0 the score lies in the expected interval; 1 it does not, or there is no score; 2 nothing to compare with.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-environment={{ folder | quote }}
-made_with={{ version | quote }}
+environment={{ quote(folder) }}
+made_with={{ quote(version) }}
 
 if ! command -v nightshift > /dev/null; then
   echo "reproduce.sh: the command nightshift is not on the PATH: activate the environment that it is installed in" >&2
@@ -20,10 +20,10 @@ fi
 {% if executable %}
 # A download from a model hub loses these permissions.
 {% for file in executable %}
-chmod +x {{ file | quote }}
+chmod +x {{ quote(file) }}
 {% endfor %}
 {% endif %}
-echo {{ ("training " ~ problem.name ~ " for " ~ "%g" % problem.budget_seconds ~ " s, then judging it") | quote }} >&2
+echo {{ quote("training " ~ problem.name ~ " for " ~ "%g" % problem.budget_seconds ~ " s, then judging it") }} >&2
 if ! nightshift try "./$environment" --json "$@" > reproduced.json; then
   cat reproduced.json
   echo "no score: see above" >&2
