@@ -34,7 +34,7 @@ import psutil
 from benchmarks.campaigns import FOREIGN, free_port
 from benchmarks.lives import Server
 from benchmarks.tables import about, show
-from tasks.sandbox.child_environment import child_environment
+from tasks.sandbox.program import child_environment
 
 FILES = {
     "train.py": 'import sys\nopen(sys.argv[1] + "/checkpoint", "w").close()\n',

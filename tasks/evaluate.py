@@ -24,10 +24,9 @@ from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_
 from tasks.describe import in_short
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice
-from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.isolation import Isolation
-from tasks.sandbox.program import Program
+from tasks.sandbox.program import NotAProgram, Program
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees, interrupt

@@ -27,10 +27,9 @@ from tasks.remote_session import RemoteSession
 from tasks.run_checks import plausible
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice
-from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
-from tasks.sandbox.program import CannotStart, Program, Stopped
+from tasks.sandbox.program import CannotStart, NotAProgram, Program, Stopped
 from tasks.sandbox.progress import BadProgress, Failure, Progress
 from tasks.store import workspace
 from tasks.store.ledger import machine

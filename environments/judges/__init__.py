@@ -20,15 +20,14 @@ from environments.score import Score, Wait
 Use = Literal["search", "control", "confirm", "report"]
 """Purpose of a judgement. Units of different purposes are disjoint; `control` uses those of `search`."""
 BlockUnits = Literal["fresh", "disjoint", "same"]
-"""How the units of one block of a comparison relate to those of the others (`Judge.block_units`)."""
+"""Units of each block of a comparison: drawn anew from its seed, a share of a finite pool, or the same for all."""
 
 
 @dataclass(frozen=True)
 class ComparisonBlock:
-    """Runs of a comparison that are judged on the same units. Blocks of a finite pool are disjoint shares of it."""
+    """Runs of a comparison that are judged on the same units, counted from 1. Those of a finite pool share it out."""
 
     number: int
-    """From 1."""
     of: int
 
 
@@ -58,10 +57,7 @@ class Misbehaved(Exception):
 
 
 class Candidate(Protocol):
-    """A started program under judgement, connected by pipes; the engine ends it after the judgement.
-
-    Every method raises `Misbehaved` when the program ends, is late, or the judge's total time is over.
-    """
+    """A started program under judgement, connected by pipes. Its methods raise Misbehaved when it ends or is late."""
 
     result: Path
     """Result file of an evaluation command; absent until it is written."""
@@ -106,17 +102,8 @@ class Judge(BaseModel, ABC):
 
     @property
     def block_units(self) -> BlockUnits:
-        """The units of each block of a comparison: drawn anew from its seed, a disjoint share of a finite pool, or the
-        same for all blocks. With the same units a comparison is about these units and no others.
-        """
+        """The units of each block of a comparison. With the same ones it is about these units and no others."""
         return "fresh"
-
-    def most_blocks(self, prepared: Path, use: Use) -> int | None:
-        """Into how many blocks a prepared pool can be shared out; None if only the number of its units tells.
-
-        Raises ValueError: it cannot be read.
-        """
-        return None
 
     @abstractmethod
     def command(self) -> str:

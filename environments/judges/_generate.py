@@ -5,16 +5,14 @@
 BACKEND `transformers` loads the model's directory by transformers, `vllm` by vLLM, and `openai` asks an endpoint of
 others for the model of that name, by the package `openai`. It is told no answer, and is spoken to in lines of JSON:
 
-    <- {"concurrency": 64, ...}                         how to work: the fields of `How`
+    <- {"batch": 64, ...}                               how to work: the fields of `How`
     -> {"ready": true}
     <- {"prompts": [[{"role": "user", "content": "3+4"}], ...], "samples": 16, "temperature": 1.0, "max_tokens": 64,
         "seed": 1}
     -> {"index": 0, "completions": [{"text": "7", "truncated": false}, ...], "tokens": 48}     for each, in any order;
     -> {"index": 1, "error": "..."}                     or why there is none
-    <- {"end": true}                                    after as many requests as are liked
-    -> {"finished": true}
 
-`{"failed": reason}` in place of any of these says why it cannot go on.
+`{"failed": reason}` in place of any answer says why it cannot go on.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,8 +44,7 @@ QUIET = {
 }  # fmt: skip
 
 Reply = dict[str, Any]
-Complete = Callable[["Request"], Iterator[Reply]]
-"""Completes the prompts of one request: a reply for each."""
+READY: Reply = {"ready": True}
 
 
 class CannotGenerate(Exception):
@@ -86,26 +83,21 @@ class Request:
 def main() -> int:
     backend, model, device = sys.argv[1:]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+    # Half characters become question marks: no file and no library takes them.
+    with os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace") as out:
         os.dup2(2, 1)  # libraries print to the log
-
-        def say(reply: Reply) -> None:
-            out.write(json.dumps(reply) + "\n")
-            out.flush()
-
         try:
-            complete = BACKENDS[backend](model, device, How(**json.loads(sys.stdin.readline())))
-            say({"ready": True})
-            for message in map(json.loads, iter(sys.stdin.readline, "")):
-                if "end" in message:
-                    break
-                for reply in complete(Request(**message)):
-                    say(reply)
-            say({"finished": True})
+            for reply in BACKENDS[backend](model, device, How(**next_line())):
+                print(json.dumps(reply, ensure_ascii=False), file=out, flush=True)
         except CannotGenerate as why:
-            say({"failed": str(why)})
+            print(json.dumps({"failed": str(why)}, ensure_ascii=False), file=out, flush=True)
             return 1
     return 0
+
+
+def next_line() -> dict[str, Any]:
+    """What the judge says next."""
+    return json.loads(sys.stdin.readline())  # type: ignore[no-any-return]
 
 
 def check_model(folder: Path, words: Path) -> None:
@@ -115,22 +107,18 @@ def check_model(folder: Path, words: Path) -> None:
         if not any(place.glob(name)):
             raise CannotGenerate(f"refused: {place.name}/{name} is missing: leave a Hugging Face model there")
     for path in sorted(folder.rglob("*")):
-        if why := _unfit(path):
-            raise CannotGenerate(f"refused: {path.relative_to(folder).as_posix()} in {folder.name}: {why}")
+        if path.suffix in PICKLED and path.name != IGNORED:
+            why = "weights are read from safetensors only, and there may be no others beside them"
+        elif path.name == "adapter_config.json":
+            why = "it makes the model an adapter: merge it into its base before it is saved"
+        elif path.suffix == ".py" or (path.name.endswith("config.json") and b'"auto_map"' in path.read_bytes()):
+            why = "it is code or names some (auto_map), and no code of a model is run: leave it out"
+        else:
+            continue
+        raise CannotGenerate(f"refused: {path.relative_to(folder).as_posix()} in {folder.name}: {why}")
 
 
-def _unfit(path: Path) -> str:
-    """Why a file cannot be part of a model; empty if it can."""
-    if path.suffix in PICKLED and path.name != IGNORED:
-        return "weights are read from safetensors only, and there may be no others beside them"
-    if path.name == "adapter_config.json":
-        return "it makes the model an adapter: merge it into its base before it is saved"
-    if path.suffix == ".py" or (path.name.endswith("config.json") and b'"auto_map"' in path.read_bytes()):
-        return "it is code or names some (auto_map), and no code of a model is run: leave it out"
-    return ""
-
-
-def by_transformers(model: str, device: str, how: How) -> Complete:
+def by_transformers(model: str, device: str, how: How) -> Iterator[Reply]:
     """The model in float32 on one thread, or in bfloat16 on a GPU."""
     folder, words = Path(model), Path(how.tokenizer or model)
     check_model(folder, words)
@@ -145,19 +133,15 @@ def by_transformers(model: str, device: str, how: How) -> Complete:
     network = network.to("cuda" if gpu else "cpu").eval()
     if not all(bool(torch.isfinite(weights).all()) for weights in network.parameters()):
         raise CannotGenerate("diverged: the model's weights hold NaN or infinity")
-
-    def complete(request: Request) -> Iterator[Reply]:
-        try:
-            with torch.inference_mode():
-                yield from _generated(request, tokenizer, network, how.batch)
-        except torch.OutOfMemoryError as full:
-            raise CannotGenerate(f"out of GPU memory: batch = {how.batch} is too many at one time ({full})") from full
-        except CannotGenerate:
-            raise
-        except Exception as wrong:  # also of a foreign template or tokenizer
-            raise CannotGenerate(f"refused: the model completes nothing ({type(wrong).__name__}: {wrong})") from wrong
-
-    return complete
+    yield READY
+    request = Request(**next_line())
+    try:
+        with torch.inference_mode():
+            yield from _generated(request, tokenizer, network, how.batch)
+    except CannotGenerate:
+        raise
+    except Exception as wrong:  # also of a foreign template or tokenizer, or for lack of memory
+        raise CannotGenerate(f"the model completes nothing ({type(wrong).__name__}: {wrong})") from wrong
 
 
 def _loaded(folder: Path, words: Path, dtype: Any) -> tuple[Any, Any]:
@@ -176,20 +160,16 @@ def _loaded(folder: Path, words: Path, dtype: Any) -> tuple[Any, Any]:
         raise CannotGenerate("refused: the model's tokenizer has no chat template: save one with it")
     tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.pad_token or tokenizer.eos_token
     # The judge sets how to generate; nothing of the model's own settings is kept.
-    network.generation_config = library.GenerationConfig(
-        eos_token_id=sorted({*ends(folder), *_tokens(tokenizer.eos_token_id)})
-    )
+    stops = ends(folder, tokenizer.eos_token_id)
+    network.generation_config = library.GenerationConfig(eos_token_id=stops)
     return tokenizer, network
 
 
-def ends(model: Path) -> list[int]:
-    """The tokens that end a completion by the model's settings."""
-    told = (json.loads(path.read_text()).get("eos_token_id") for path in model.glob("*config.json"))
-    return sorted({token for some in told for token in _tokens(some)})
-
-
-def _tokens(stated: int | list[int] | None) -> list[int]:
-    return stated if isinstance(stated, list) else [] if stated is None else [stated]
+def ends(model: Path, *more: Any) -> list[int]:
+    """The tokens that end a completion, by the model's settings and `more`: a token, several, or none."""
+    stated = [json.loads(path.read_text()).get("eos_token_id") for path in model.glob("*config.json")]
+    lists = [some if isinstance(some, list) else [some] for some in (*stated, *more) if some is not None]
+    return sorted({token for some in lists for token in some})
 
 
 def _generated(request: Request, tokenizer: Any, network: Any, batch: int) -> Iterator[Reply]:
@@ -221,7 +201,7 @@ def _generated(request: Request, tokenizer: Any, network: Any, batch: int) -> It
                 yield held.pop(index)
 
 
-def by_vllm(model: str, device: str, how: How) -> Complete:
+def by_vllm(model: str, device: str, how: How) -> Iterator[Reply]:
     """The model in vLLM, whose Python runs this program then."""
     words = how.tokenizer or model
     check_model(Path(model), Path(words))
@@ -233,28 +213,25 @@ def by_vllm(model: str, device: str, how: How) -> Complete:
         engine = vllm.LLM(model=model, tokenizer=words, **(how.vllm_args | fixed))
     except Exception as wrong:  # whatever vLLM, torch or the driver raises
         raise CannotGenerate(f"did not start: vLLM: {type(wrong).__name__}: {wrong}") from wrong
-    stops = ends(Path(model))
-
-    def complete(request: Request) -> Iterator[Reply]:
-        for first in range(0, len(request.prompts), how.concurrency):
-            part = request.prompts[first : first + how.concurrency]
-            sampling = [
-                vllm.SamplingParams(
-                    n=request.samples, temperature=request.temperature, max_tokens=request.max_tokens,
-                    seed=request.seed_of(first + at), stop_token_ids=stops,
-                )
-                for at in range(len(part))
-            ]  # fmt: skip
-            try:
-                outputs = engine.chat(part, sampling, use_tqdm=False)
-            except Exception as wrong:
-                raise CannotGenerate(f"vLLM completes nothing: {type(wrong).__name__}: {wrong}") from wrong
-            for index, output in enumerate(outputs, first):
-                made = [{"text": one.text, "truncated": one.finish_reason == "length"} for one in output.outputs]
-                tokens = sum(len(one.token_ids) for one in output.outputs)
-                yield {"index": index, "completions": made, "tokens": tokens}
-
-    return complete
+    yield READY
+    request, stops = Request(**next_line()), ends(Path(model))
+    for first in range(0, len(request.prompts), how.concurrency):
+        part = request.prompts[first : first + how.concurrency]
+        sampling = [
+            vllm.SamplingParams(
+                n=request.samples, temperature=request.temperature, max_tokens=request.max_tokens,
+                seed=request.seed_of(first + at), stop_token_ids=stops,
+            )
+            for at in range(len(part))
+        ]  # fmt: skip
+        try:
+            outputs = engine.chat(part, sampling, use_tqdm=False)
+        except Exception as wrong:
+            raise CannotGenerate(f"vLLM completes nothing: {type(wrong).__name__}: {wrong}") from wrong
+        for index, output in enumerate(outputs, first):
+            made = [{"text": one.text, "truncated": one.finish_reason == "length"} for one in output.outputs]
+            tokens = sum(len(one.token_ids) for one in output.outputs)
+            yield {"index": index, "completions": made, "tokens": tokens}
 
 
 def cards() -> dict[str, str]:
@@ -272,7 +249,7 @@ def cards() -> dict[str, str]:
     return {VISIBLE: ",".join(numbers.get(word, word) for word in words), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-def by_endpoint(model: str, device: str, how: How) -> Complete:
+def by_endpoint(model: str, device: str, how: How) -> Iterator[Reply]:
     """A model that somebody else serves by OpenAI's chat completions; the client retries what may pass."""
     import openai
 
@@ -281,8 +258,10 @@ def by_endpoint(model: str, device: str, how: How) -> Complete:
         # No proxy: a server of this machine is asked, too. Certificates are the system's.
         http_client=openai.DefaultHttpxClient(trust_env=False, verify=ssl.create_default_context()),
     )  # fmt: skip
+    yield READY
+    request = Request(**next_line())
 
-    def completed(request: Request, index: int) -> Reply:
+    def completed(index: int) -> Reply:
         reply: Reply = {"index": index, "completions": [], "tokens": 0}
         while wanted := request.samples - len(reply["completions"]):  # some servers ignore n
             answer = client.chat.completions.create(
@@ -298,20 +277,20 @@ def by_endpoint(model: str, device: str, how: How) -> Complete:
             reply["tokens"] += int(answer.usage.completion_tokens)
         return reply
 
-    def safely(request: Request, index: int) -> Reply:
-        try:
-            return completed(request, index)
-        except (openai.OpenAIError, TypeError, LookupError, AttributeError, ValueError) as why:  # it may be no answer
-            words = f"{type(why).__name__}: {why}: {why.__cause__ or ''}".rstrip(": ")
-            return {"index": index, "error": words.replace(how.key or "\0", "[key]")}
-
-    def complete(request: Request) -> Iterator[Reply]:
-        with ThreadPoolExecutor(how.concurrency) as pool:
-            under_way = [pool.submit(safely, request, index) for index in range(len(request.prompts))]
-            for done in as_completed(under_way):
+    with ThreadPoolExecutor(how.concurrency) as pool:
+        under_way = {pool.submit(completed, index): index for index in range(len(request.prompts))}
+        for done in as_completed(under_way):
+            try:
                 yield done.result()
-
-    return complete
+            except (
+                openai.OpenAIError,
+                TypeError,
+                LookupError,
+                AttributeError,
+                ValueError,
+            ) as why:  # it may be no answer
+                words = f"{type(why).__name__}: {why}: {why.__cause__ or ''}".rstrip(": ")
+                yield {"index": under_way[done], "error": words.replace(how.key or "\0", "[key]")}
 
 
 BACKENDS = {"transformers": by_transformers, "vllm": by_vllm, "openai": by_endpoint}

@@ -1,15 +1,14 @@
 """Lanes: the environments of one judgement by the control judge, in processes of their own.
 
-There is one for each core that the slot grants, since an environment's code is somebody's. `PlayedLanes` and the
-functions after it work there, `Lanes` is the judge's end. Every lane has its own environment and seed, so its episode
-is the same wherever it is stepped, as long as environments share no state of their module.
+There is one for each core that the slot grants. `PlayedLanes` and the functions after it work there, `Lanes` is the
+judge's end. Every lane has its own environment and seed, so its episode is the same wherever it is stepped.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from environments.judges import Misbehaved
-from environments.judges._leaves import Column, Leaf, Sample, accept, columns, fault, frame_bytes, leaves, pick, samples
 from environments.judges._process import ForeignProcess
 from environments.score import LARGEST
 
@@ -28,8 +26,111 @@ if TYPE_CHECKING:
 
     Env = gymnasium.Env[Any, Any]  # its observations are known only to its space
 
-Spaces = tuple[list[Leaf], list[Leaf]]
+Column = NDArray[Any]
+"""One leaf of all lanes; its dtype is the leaf's."""
+Sample = Any
+"""One observation or action of gymnasium, or of all lanes: an array, a number, or dicts and tuples of them."""
+
+Spaces = tuple[list["Leaf"], list["Leaf"]]
 """The leaves of observations and of actions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """One plain space inside a Dict or Tuple, or the whole space."""
+
+    path: str
+    """Its subscripts in a sample, `keys`, joined by "/"; empty when the whole space is this leaf."""
+    keys: tuple[Hashable, ...]
+    dtype: np.dtype[Any]
+    """On the wire: little-endian. In the environment it is `native`."""
+    shape: tuple[int, ...]
+    native: np.dtype[Any]
+    low: Column
+    high: Column
+    """Bounds, both inclusive, broadcastable to `shape`."""
+    choice: bool
+    """A value outside the bounds is invalid (Discrete and its kin); in a Box it is clipped."""
+
+    def describe(self) -> dict[str, object]:
+        """The leaf as the program is told of it."""
+        return {"path": self.path, "dtype": self.dtype.str, "shape": list(self.shape)}
+
+
+def leaves(space: object, role: str, keys: tuple[Hashable, ...] = ()) -> list[Leaf]:
+    """The leaves of a gymnasium space in the order of transmission, in a Dict that of its keys.
+
+    Raises ValueError for a space without a fixed size; `role`, observation or action, is for its message.
+    """
+    from gymnasium import spaces
+
+    path = "/".join(map(str, keys))
+    if isinstance(space, spaces.Dict):
+        names = sorted(space.spaces, key=str)
+        return [leaf for key in names for leaf in leaves(space.spaces[key], role, (*keys, key))]
+    if isinstance(space, spaces.Tuple):
+        return [leaf for at, part in enumerate(space.spaces) for leaf in leaves(part, role, (*keys, at))]
+    if isinstance(space, spaces.Box):
+        wire = space.dtype.newbyteorder("<")
+        return [Leaf(path, keys, wire, space.shape, space.dtype, space.low, space.high, False)]
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        low = np.asarray(space.start, np.int64)
+        high = low + np.asarray(space.n if isinstance(space, spaces.Discrete) else space.nvec, np.int64) - 1
+        return [Leaf(path, keys, np.dtype("<i8"), low.shape, np.dtype(space.dtype), low, high, True)]
+    if isinstance(space, spaces.MultiBinary):
+        low, high = np.zeros((), np.int8), np.ones((), np.int8)
+        return [Leaf(path, keys, np.dtype("|i1"), space.shape, np.dtype(space.dtype), low, high, True)]
+    raise ValueError(
+        f"{role} leaf '{path}' is of type {type(space).__name__}, which has no fixed array form: choose "
+        "an environment of one agent whose leaves are Box, Discrete, MultiDiscrete or MultiBinary"
+    )
+
+
+def frame_bytes(leaves: Sequence[Leaf], lanes: int) -> int:
+    return sum(lanes * int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
+
+
+def pick(leaf: Leaf, sample: Sample) -> Sample:
+    """A sample's part of this leaf."""
+    for key in leaf.keys:
+        sample = sample[key]
+    return sample
+
+
+def read_actions(leaves: Sequence[Leaf], answer: bytes, active: NDArray[np.bool_]) -> list[Column]:
+    """The columns of an answer for all lanes, as the environment takes them: with its dtypes, a Box clipped.
+
+    Raises Misbehaved: an active lane has an invalid value.
+    """
+    taken, offset = [], 0
+    for leaf in leaves:
+        column: Column = np.ndarray((len(active), *leaf.shape), leaf.dtype, answer, offset)
+        offset += column.nbytes
+        wrong = (column < leaf.low) | (column > leaf.high) if leaf.choice else ~np.isfinite(column)
+        if (lanes := wrong.reshape(len(active), -1).any(axis=1) & active).any():
+            lane, which = int(lanes.argmax()), f"action '{leaf.path}'" if leaf.path else "the action"
+            value, low, high = (
+                np.broadcast_to(each, leaf.shape)[wrong[lane]].flat[0] for each in (column[lane], leaf.low, leaf.high)
+            )
+            bounds = f", which is outside {low}..{high}," if leaf.choice else ""
+            raise Misbehaved(f"answered {value}{bounds} for {which} in lane {lane}")
+        if leaf.dtype.kind == "b":
+            column = column.view(np.uint8) != 0  # any byte may arrive, but a bool of value 2 is not a bool
+        elif not leaf.choice:
+            column = np.clip(column, leaf.low, leaf.high)
+        taken.append(column.astype(leaf.native))
+    return taken
+
+
+def samples(space: Space[Any], leaves: Sequence[Leaf], columns: Sequence[Column]) -> list[Sample]:
+    """The sample of each lane, from the columns of all leaves."""
+    from gymnasium.vector.utils import batch_space, create_empty_array, iterate
+
+    lanes = len(columns[0])
+    together: Sample = create_empty_array(space, lanes)
+    for leaf, column in zip(leaves, columns, strict=True):
+        pick(leaf, together)[:] = column
+    return list(iterate(batch_space(space, lanes), together))
 
 
 @dataclass(frozen=True)
@@ -57,26 +158,29 @@ class EnvSource:
 
 
 class PlayedLanes:
-    """Environments of one kind, side by side. Each has its own seed, so its episode is the same in any company."""
+    """Environments of one kind, side by side, in their process; `first` is the number of the first lane."""
 
-    def __init__(self, envs: Sequence[Env], first: int = 0) -> None:
-        """`first`: the number of the first lane."""
-        self.envs, self._first = envs, first
-        self.action_space = envs[0].action_space
-        self.seen = leaves(envs[0].observation_space, "observation")
-        self.answered = leaves(self.action_space, "action")
-        self.active, self._start = np.zeros((2, len(envs)), np.bool_)
-        self._shown = [np.zeros((len(envs), *leaf.shape), leaf.dtype) for leaf in self.seen]
+    def __init__(self, sources: Sequence[EnvSource], first: int = 0) -> None:
+        self.envs, self._first = [source.make() for source in sources], first
+        self.spaces = self.envs[0].observation_space, self.envs[0].action_space
+        self._seen, self._answered = leaves(self.spaces[0], "observation"), leaves(self.spaces[1], "action")
+        self._active, self._start = np.zeros((2, len(sources)), np.bool_)
+        self._shown = [np.zeros((len(sources), *leaf.shape), leaf.dtype) for leaf in self._seen]
         self._steps = 0
-        self.returns = [0.0] * len(envs)
+        self._returns = [0.0] * len(sources)
 
-    @property
-    def frame(self) -> list[Column]:
+    def leaves(self) -> Spaces:
+        return self._seen, self._answered
+
+    def returns(self) -> list[float]:
+        return self._returns
+
+    def _frame(self) -> list[Column]:
         """The masks `active` and `episode_start`, and the observations, leaf by leaf."""
-        return [self.active, self._start, *self._shown]
+        return [self._active, self._start, *self._shown]
 
-    def reset(self, seeds: Mapping[int, int]) -> None:
-        """Begin an episode in each of these lanes that is here, with its seed."""
+    def reset(self, seeds: Mapping[int, int]) -> list[Column]:
+        """Begin an episode in each of these lanes that is here, with its seed; the frame."""
         for lane, env in enumerate(self.envs):
             if (number := self._first + lane) not in seeds:
                 continue
@@ -84,19 +188,21 @@ class PlayedLanes:
                 self._show(lane, env.reset(seed=seeds[number])[0])
             except (Exception, SystemExit) as error:  # whatever a foreign environment raises
                 raise _failed(f"at its reset in lane {number}", error) from error
-            self.active[lane] = self._start[lane] = True
+            self._active[lane] = self._start[lane] = True
+        return self._frame()
 
-    def step(self, actions: Sequence[Sample]) -> None:
-        """Step the active lanes, each with its action."""
+    def step(self, actions: Sequence[Column]) -> list[Column]:
+        """Step the active lanes with valid actions, leaf by leaf; the frame."""
         self._steps += 1
         self._start[:] = False
-        for lane in self.active.nonzero()[0].tolist():
+        each = samples(self.spaces[1], self._answered, actions)
+        for lane in self._active.nonzero()[0].tolist():
             where = f"in lane {self._first + lane} at step {self._steps}"
             try:
-                after, reward, terminated, truncated, _ = self.envs[lane].step(actions[lane])
+                after, reward, terminated, truncated, _ = self.envs[lane].step(each[lane])
                 gain = float(reward.item() if isinstance(reward, np.ndarray) else reward)
-                self.active[lane] = not (terminated or truncated)
-                if self.active[lane]:
+                self._active[lane] = not (terminated or truncated)
+                if self._active[lane]:
                     self._show(lane, after)
                 else:
                     for column in self._shown:
@@ -105,10 +211,11 @@ class PlayedLanes:
                 raise _failed(where, error) from error
             if not abs(gain) <= LARGEST:  # comparisons with NaN are false
                 raise Misbehaved(f"the environment returned reward {gain} {where}")
-            self.returns[lane] += gain
+            self._returns[lane] += gain
+        return self._frame()
 
     def _show(self, lane: int, observation: Sample) -> None:
-        for leaf, column in zip(self.seen, self._shown, strict=True):
+        for leaf, column in zip(self._seen, self._shown, strict=True):
             column[lane] = pick(leaf, observation)
 
 
@@ -116,84 +223,61 @@ def _failed(where: str, error: BaseException) -> Misbehaved:
     return Misbehaved(f"the environment failed {where}: {type(error).__name__}: {error}")
 
 
-def examine(sources: Mapping[str, EnvSource]) -> Spaces:
+def examine(sources: Sequence[EnvSource]) -> Spaces:
     """The spaces that environments share, after one reset and one step of each.
 
     Raises ValueError: they cannot be judged, or no one policy can play all.
     """
-    examined = {name: _examined(source) for name, source in sources.items()}
-    first = next(iter(examined))
-    for name, spaces in examined.items():
-        if spaces != examined[first]:
+    examined = [_examined(source) for source in sources]
+    for source, spaces in zip(sources, examined, strict=True):
+        if spaces != examined[0]:
             raise ValueError(
-                f"sources {first!r} and {name!r} have different spaces, {examined[first]} and {spaces}: one policy "
-                "must be able to play both, so correct their kwargs"
+                f"{sources[0].section} and {source.section} have different spaces, {examined[0]} and {spaces}: one "
+                "policy must be able to play both, so correct their kwargs"
             )
-    observation, action = examined[first]
+    observation, action = examined[0]
     return leaves(observation, "observation"), leaves(action, "action")
 
 
-def _examined(source: EnvSource) -> tuple[Space[Any], Space[Any]]:
-    with closing(source.make()) as env:
-        if env.spec is None or env.spec.max_episode_steps is None:
-            raise ValueError(
-                f"{source.env_id} has no time limit, so an episode may never end: set max_episode_steps in [control]"
-            )
-        try:
-            alone = PlayedLanes([env])
-            alone.reset({0: 0})
-            env.action_space.seed(0)
-            alone.step([env.action_space.sample()])
-        except (Misbehaved, ValueError) as wrong:
-            raise ValueError(f"{source.env_id} with kwargs {source.kwargs} of {source.section}: {wrong}") from wrong
-        return env.observation_space, env.action_space
-
-
-played: PlayedLanes
-"""The lanes of this process."""
-
-
-def begin(sources: Sequence[EnvSource], first: int) -> Spaces:
-    """Make environments; `first` is the number of the first lane."""
-    global played
-    played = PlayedLanes([source.make() for source in sources], first)
-    return played.seen, played.answered
-
-
-def reset(seeds: Mapping[int, int]) -> list[Column]:
-    played.reset(seeds)
-    return played.frame
-
-
-def step(actions: Sequence[Column]) -> list[Column]:
-    """Take valid actions of all lanes, leaf by leaf."""
-    played.step(samples(played.action_space, played.answered, actions))
-    return played.frame
-
-
-def returns() -> list[float]:
-    return played.returns
+def _examined(source: EnvSource) -> tuple[Any, Any]:
+    lanes = PlayedLanes([source])
+    (env,) = lanes.envs
+    if env.spec is None or env.spec.max_episode_steps is None:
+        raise ValueError(
+            f"{source.env_id} has no time limit, so an episode may never end: set max_episode_steps in [control]"
+        )
+    try:
+        lanes.reset({0: 0})
+        env.action_space.seed(0)
+        sample = env.action_space.sample()
+        lanes.step([np.asarray([pick(leaf, sample)]) for leaf in lanes.leaves()[1]])
+    except (Misbehaved, ValueError) as wrong:
+        raise ValueError(f"{source.env_id} with kwargs {source.kwargs} of {source.section}: {wrong}") from wrong
+    return lanes.spaces
 
 
 class Lanes:
-    """The running environments, the frame that shows them to the program, and their returns so far."""
+    """The running environments, one of each source, and the frame that shows them to the program."""
 
     def __init__(self, processes: Sequence[ForeignProcess], sources: Sequence[EnvSource]) -> None:
-        """Makes an environment from each source, in at least as many lanes as there are processes."""
         self._processes, self._lanes = processes, len(sources)
         shares = np.array_split(range(self._lanes), len(processes))
         self._parts = [slice(int(share[0]), int(share[-1]) + 1) for share in shares]
-        for process, part in zip(processes, self._parts, strict=True):
-            process.ask(begin, sources[part], part.start)
         try:
-            spaces = [process.answer() for process in processes]
+            self._all(PlayedLanes, [(sources[part], part.start) for part in self._parts])
         except ValueError as wrong:  # it could be made when the campaign began
             raise Misbehaved(str(wrong)) from wrong
-        self._seen, self._answered = spaces[0]
+        (self._seen, self._answered), *_ = self._all(PlayedLanes.leaves)
         self.answer_bytes = frame_bytes(self._answered, self._lanes)
         """Size of an answer for all lanes."""
         self._step = 0
         self._frame: list[Column] = []
+
+    def _all(self, function: Callable[..., Any], values: Sequence[tuple[Any, ...]] = ()) -> list[Any]:
+        """What a function returns in each process, called in all at once, in each with its own values."""
+        for process, given in zip(self._processes, values or [()] * len(self._processes), strict=True):
+            process.ask(function, *given)
+        return [process.answer() for process in self._processes]
 
     @property
     def active(self) -> NDArray[np.bool_]:
@@ -203,9 +287,7 @@ class Lanes:
     @property
     def returns(self) -> list[float]:
         """Of every lane."""
-        for process in self._processes:
-            process.ask(returns)
-        return [each for process in self._processes for each in process.answer()]
+        return [each for part in self._all(PlayedLanes.returns) for each in part]
 
     def describe(self) -> dict[str, object]:
         """What the program needs to read and write frames."""
@@ -221,26 +303,19 @@ class Lanes:
 
     def reset(self, seeds: Mapping[int, int]) -> None:
         """Begin an episode in each of these lanes, with its seed."""
-        for process in self._processes:
-            process.ask(reset, seeds)
-        self._gather()
+        self._join(self._all(PlayedLanes.reset, [(seeds,)] * len(self._processes)))
 
     def step(self, answer: bytes) -> None:
         """Take one answer for all lanes, and step the active ones. Raises Misbehaved: it is invalid."""
         self._step += 1
-        actions = columns(self._answered, self._lanes, answer)
-        for at, leaf in enumerate(self._answered):
-            if wrong := fault(leaf, actions[at], self.active):
-                which = f"action '{leaf.path}'" if leaf.path else "the action"
-                raise Misbehaved(f"answered {wrong[1]} for {which} in lane {wrong[0]} at step {self._step}")
-            actions[at] = accept(leaf, actions[at])
-        for process, part in zip(self._processes, self._parts, strict=True):
-            process.ask(step, [column[part] for column in actions])
-        self._gather()
+        try:
+            actions = read_actions(self._answered, answer, self.active)
+        except Misbehaved as wrong:
+            raise Misbehaved(f"{wrong} at step {self._step}") from wrong
+        self._join(self._all(PlayedLanes.step, [([column[part] for column in actions],) for part in self._parts]))
 
-    def _gather(self) -> None:
-        """Take in the frames of all processes."""
-        frames = [process.answer() for process in self._processes]
+    def _join(self, frames: Sequence[list[Column]]) -> None:
+        """Put the frames of all processes together."""
         self._frame = [np.concatenate(parts) for parts in zip(*frames, strict=True)]
 
 
@@ -248,13 +323,7 @@ class Lanes:
 def opened(
     sources: Sequence[EnvSource], cores: int, folder: Path | None, seconds: float, check: Callable[[], None]
 ) -> Iterator[Lanes]:
-    """A lane for each source while the block runs, stepped by as many processes as there are cores.
-
-    Args:
-        folder: The environment's, of whose modules its code may be.
-        seconds: How long they may take over one step.
-        check: Raises where the judgement is to end.
-    """
+    """A lane for each source while the block runs, stepped by as many processes as there are cores (see `_process`)."""
     with ExitStack() as stack:
         shares = range(min(cores, len(sources)))
         yield Lanes([stack.enter_context(ForeignProcess(folder, seconds, check)) for _ in shares], sources)

@@ -7,28 +7,28 @@ sandbox: whoever runs an environment with code of its own was asked about that.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from environments.judges import Misbehaved
 
+PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.5
 PRINTED_BYTES = 2**20
 """Of what it prints; more is forgotten."""
 SHOWN = 300
 """Characters of what it printed last, in the reason of a failure."""
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -37,7 +37,7 @@ class ProcessLost(Misbehaved):
 
 
 class ForeignProcess:
-    """One such process; it ends with the block, and with the process that started it."""
+    """One such process; it ends with the block, and with the thread that started it."""
 
     def __init__(
         self, folder: Path | None, seconds: float, check: Callable[[], None] = lambda: None, name: str = "environment"
@@ -65,15 +65,18 @@ class ForeignProcess:
         self._kill()
         self._printed.close()
 
-    def call(self, function: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:
-        """What a function of a module returns there; raises ValueError or Misbehaved as it does, or ProcessLost."""
-        self.ask(function, *values, **named)
+    def call(self, function: Callable[..., T], *values: Any) -> T:
+        """What a function of a module returns there; raises ValueError or Misbehaved as it does, or ProcessLost.
+
+        Once a class was called, its object stays there, and is the first value of each function after it.
+        """
+        self.ask(function, *values)
         return self.answer()  # type: ignore[no-any-return]
 
-    def ask(self, function: Callable[P, Any], *values: P.args, **named: P.kwargs) -> None:
+    def ask(self, function: Callable[..., Any], *values: Any) -> None:
         """Have it called; `answer` waits for what it says."""
         try:
-            self._talk.send((function, values, named))
+            self._talk.send((function, values))
         except OSError:
             raise self._lost() from None
 
@@ -113,32 +116,27 @@ class ForeignProcess:
         return f"; it printed last: {said}" if said else ""
 
 
-def _end_with(parent: int) -> None:
-    """End this process when its parent has ended, even if foreign code never comes back."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
-
-
 def main(descriptor: int) -> None:
     """Call functions for the process at the other end, until it is gone."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # even if foreign code never comes back
     with contextlib.suppress(OSError):  # where memory is short, it is killed before the engine and any training
         Path("/proc/self/oom_score_adj").write_text("900")
-    talk = Connection(descriptor)
+    talk, held = Connection(descriptor), list[Any]()
     while True:
         try:
-            function, values, named = talk.recv()
+            function, values = talk.recv()
         except (EOFError, OSError):
             return
         if os.fstat(sys.stdout.fileno()).st_size > PRINTED_BYTES:
             os.ftruncate(sys.stdout.fileno(), 0)
-        answer: tuple[Any, Exception | None]
+        value, error = None, None
         try:
-            answer = function(*values, **named), None
-        except (ValueError, Misbehaved) as error:
-            answer = None, error
-        talk.send(answer)
+            value = function(*held, *values)
+            if isinstance(function, type):
+                held, value = [value], None
+        except (ValueError, Misbehaved) as wrong:
+            error = wrong
+        talk.send((value, error))
 
 
 if __name__ == "__main__":

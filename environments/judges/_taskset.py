@@ -13,8 +13,7 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -29,19 +28,10 @@ LOAD_SECONDS = 300.0
 
 Prompt = list[dict[str, str]]
 """Chat messages."""
+Task = tuple[Prompt, Callable[[str], float | None]]
+"""A question's prompt, and the reward of a completion; None where none is given."""
 ASKED = ("id", "question", "answer", "source")
-"""The keys of a question's line that every reward knows."""
-
-
-@dataclass(frozen=True)
-class Declared:
-    """A question of a module with plain functions."""
-
-    prompt: Prompt
-    reward: Callable[[str], float]
-
-
-Task = Any  # Declared, or vf.Task: verifiers has no types
+"""The keys of a question's line that are not given to a reward by name."""
 
 
 class Taskset:
@@ -52,12 +42,11 @@ class Taskset:
         check: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """`file`: the module; `pool`: its questions, with these `ids` in order; `seconds`: of one reward; `ends`: the
-        total deadline, on the monotonic clock; `check`: raises where the judgement is to end.
+        total deadline, on the monotonic clock.
         """
         self._ids, self._seconds, self._ends = ids, seconds, ends
-        self._earned: dict[tuple[int, str], float] = {}
         self._process = ForeignProcess(None, LOAD_SECONDS, check, "taskset")
-        self._process.ask(_load, file, pool, list(ids))
+        self._process.ask(_Tasks, file, pool, list(ids))
 
     def __enter__(self) -> Taskset:
         return self
@@ -65,31 +54,27 @@ class Taskset:
     def __exit__(self, *_: object) -> None:
         self._process.__exit__()
 
-    def prompts(self, places: Sequence[int]) -> list[Prompt]:
+    def prompts(self, lines: Sequence[int]) -> list[Prompt]:
         """The prompts of the questions in those lines. Call it first, and once: it waits until the taskset is loaded.
 
         Raises ValueError: the file has no taskset of these questions, or one is not asked in text.
         """
         self._process.answer()
-        return self._process.call(_prompts, list(places))
+        return self._process.call(_Tasks.prompts, list(lines))
 
     def rewards(self, answered: Iterable[tuple[int, str]]) -> list[float]:
-        """The reward of each completion of the question in that line, in order; equal ones are scored once.
+        """The reward of each completion of the question in that line, in order.
 
         Raises Misbehaved: a reward cannot be computed, takes too long, or is not finite.
         """
-        pairs = list(answered)
-        for pair in pairs:
-            if pair not in self._earned:
-                self._earned[pair] = self._reward(*pair)
-        return [self._earned[pair] for pair in pairs]
+        return [self._reward(line, completion) for line, completion in answered]
 
-    def _reward(self, place: int, completion: str) -> float:
-        which = f"the reward of question {self._ids[place]}"
+    def _reward(self, line: int, completion: str) -> float:
+        which = f"the reward of question {self._ids[line]}"
         if (left := self._ends - time.monotonic()) <= 0:
             raise Misbehaved(f"{which}: out of time")
         try:
-            self._process.ask(_reward, place, completion)
+            self._process.ask(_Tasks.reward, line, completion)
             reward: float | None = self._process.answer(min(self._seconds, left))
         except ProcessLost as lost:
             raise Misbehaved(f"{which}: {lost}: have it end, or raise [text] reward_seconds") from lost
@@ -100,59 +85,62 @@ class Taskset:
         return reward
 
 
-# In its process
+class _Tasks:
+    """The tasks of a pool, in their process."""
 
-_tasks: list[Task]
-_runner: asyncio.Runner
+    def __init__(self, file: Path, pool: Path, ids: Sequence[str]) -> None:
+        """Raises ValueError: the file is no such module, or makes other tasks of the pool."""
+        try:
+            spec = importlib.util.spec_from_file_location("nightshift_taskset", file)
+            assert spec is not None and spec.loader is not None, f"{file} is no Python file"
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module  # annotations are looked up there
+            spec.loader.exec_module(module)
+            exported = [getattr(module, name) for name in getattr(module, "__all__", ())]
+            classes = [thing for thing in exported if isinstance(thing, type)]
+            is_plain = not classes and hasattr(module, "reward")
+            self._tasks = list(_declared(module, pool) if is_plain else _verified(classes, pool, ids))
+        except BaseException as wrong:  # whatever a foreign module raises
+            raise ValueError(f"{file.name} cannot be used ({type(wrong).__name__}: {wrong})") from wrong
 
+    def prompts(self, lines: Sequence[int]) -> list[Prompt]:
+        return [self._tasks[line][0] for line in lines]
 
-def _load(file: Path, pool: Path, ids: Sequence[str]) -> None:
-    """Make the tasks of a pool. Raises ValueError: the file is no such module, or makes other tasks of the pool."""
-    global _tasks, _runner
-    try:
-        _tasks, _runner = list(_made(file, pool)), asyncio.Runner()
-    except BaseException as wrong:  # whatever a foreign module raises
-        raise ValueError(f"{file.name} cannot be used ({type(wrong).__name__}: {wrong})") from wrong
-    own = [None if isinstance(task, Declared) else task.data.id for task in _tasks]
-    if len(own) != len(ids) or any(name not in (None, given) for name, given in zip(own, ids, strict=True)):
-        made = f"{file.name} makes {len(own)} tasks of the {len(ids)} questions in {pool.name}, or in another order"
-        raise ValueError(f"{made}: it must make one of each line")
-
-
-def _made(file: Path, pool: Path) -> Iterable[Task]:
-    spec = importlib.util.spec_from_file_location("nightshift_taskset", file)
-    assert spec is not None and spec.loader is not None, f"{file} is no Python file"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # annotations are looked up there
-    spec.loader.exec_module(module)
-    exported = [getattr(module, name) for name in getattr(module, "__all__", ())]
-    if not any(isinstance(thing, type) for thing in exported) and hasattr(module, "reward"):
-        return _declared(module, pool)
-    vf, generic = (importlib.import_module(f"verifiers.v1{part}") for part in ("", ".utils.generic"))
-    tasksets = [thing for thing in exported if isinstance(thing, type) and issubclass(thing, vf.Taskset)]
-    if len(tasksets) != 1:
-        raise TypeError(f"it has no function reward, and exports {len(tasksets)} subclasses of vf.Taskset in __all__")
-    config = generic.concrete_type(tasksets[0], vf.TasksetConfig, origin=vf.Taskset) or vf.TasksetConfig
-    return tasksets[0](config(path=str(pool)))  # type: ignore[no-any-return]
+    def reward(self, line: int, completion: str) -> float | None:
+        """The reward of a completion. Raises ValueError: it cannot be computed."""
+        try:
+            reward = self._tasks[line][1](completion)
+            return None if reward is None else float(reward)
+        except BaseException as wrong:  # whatever a foreign reward raises
+            raise ValueError(f"{type(wrong).__name__}: {wrong}") from wrong
 
 
-def _declared(module: ModuleType, pool: Path) -> Iterable[Declared]:
+def _declared(module: ModuleType, pool: Path) -> Iterator[Task]:
     """A task for each line of a pool, by the module's functions."""
     prompt = getattr(module, "prompt", lambda question: [{"role": "user", "content": question}])
     for row in map(json.loads, pool.read_text("utf-8").removesuffix("\n").split("\n")):
         question, answer = row["question"], str(row["answer"])
         further = {key: value for key, value in row.items() if key not in ASKED}
-        yield Declared(prompt(question), partial(module.reward, question, answer=answer, **further))
+        yield prompt(question), partial(module.reward, question, answer=answer, **further)
 
 
-def _prompts(places: Sequence[int]) -> list[Prompt]:
-    return [_prompt(_tasks[place]) for place in places]
+def _verified(classes: Sequence[type], pool: Path, ids: Sequence[str]) -> Iterator[Task]:
+    """A task for each line of a pool, by a verifiers taskset."""
+    vf, generic = (importlib.import_module(f"verifiers.v1{part}") for part in ("", ".utils.generic"))
+    tasksets = [one for one in classes if issubclass(one, vf.Taskset)]
+    if len(tasksets) != 1:
+        raise TypeError(f"it has no function reward, and exports {len(tasksets)} subclasses of vf.Taskset in __all__")
+    config = generic.concrete_type(tasksets[0], vf.TasksetConfig, origin=vf.Taskset) or vf.TasksetConfig
+    tasks = list(tasksets[0](config(path=str(pool))))
+    if len(tasks) != len(ids) or any(task.data.id not in (None, id) for task, id in zip(tasks, ids, strict=True)):
+        raise ValueError(f"it makes {len(tasks)} tasks of the {len(ids)} questions, or in another order")
+    runner = asyncio.Runner()
+    for task in tasks:
+        prompt = _prompt(task.data)
+        yield prompt, partial(_verified_reward, vf, runner, task, prompt)
 
 
-def _prompt(task: Task) -> Prompt:
-    if isinstance(task, Declared):
-        return task.prompt
-    data = task.data
+def _prompt(data: Any) -> Prompt:
     system = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
     if isinstance(data.prompt, str):
         return [*system, {"role": "user", "content": data.prompt}]
@@ -162,21 +150,7 @@ def _prompt(task: Task) -> Prompt:
     return [*system, *messages]
 
 
-def _reward(place: int, completion: str) -> float | None:
-    """The reward of a completion; None where no reward is given. Raises ValueError: it cannot be computed."""
-    task = _tasks[place]
-    try:
-        if isinstance(task, Declared):
-            return float(task.reward(completion))
-        trace = _trace(task, _prompt(task), completion)
-        _runner.run(task.score(trace))
-        return None if not trace.rewards or None in trace.rewards.values() else float(trace.reward)
-    except BaseException as wrong:  # whatever a foreign reward raises
-        raise ValueError(f"{type(wrong).__name__}: {wrong}") from wrong
-
-
-def _trace(task: Task, prompt: Prompt, completion: str) -> Any:
-    vf = importlib.import_module("verifiers.v1")
+def _verified_reward(vf: Any, runner: asyncio.Runner, task: Any, prompt: Prompt, completion: str) -> float | None:
     roles = {"system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage}
     nodes = [
         vf.MessageNode(parent=at - 1 if at else None, message=roles[message["role"]](content=message["content"]))
@@ -185,4 +159,7 @@ def _trace(task: Task, prompt: Prompt, completion: str) -> Any:
     answer = vf.AssistantMessage(content=completion)
     nodes.append(vf.MessageNode(parent=len(prompt) - 1, message=answer, sampled=True))
     about = vf.TraceTask(type=type(task).__name__, data=task.data)
-    return vf.Trace(task=about, agent=vf.AgentInfo(config=vf.AgentConfig()), nodes=nodes, is_completed=True, ok=True)
+    agent = vf.AgentInfo(config=vf.AgentConfig())
+    trace = vf.Trace(task=about, agent=agent, nodes=nodes, is_completed=True, ok=True)
+    runner.run(task.score(trace))
+    return None if not trace.rewards or None in trace.rewards.values() else float(trace.reward)

@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 
 from environments import plugins, safe_open
 from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved
-from environments.safe_open import NotPlain
 from environments.score import LARGEST, METRIC, Score
 
 RESULT_BYTES = 8 * 2**20
@@ -100,20 +99,16 @@ class Command(Judge):
             )
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
-        status = candidate.wait(self.total_seconds)
-        if status != 0:
+        if (status := candidate.wait(self.total_seconds)) != 0:
             raise Misbehaved(f"the evaluation command exited with status {status}")
-        result = _read(candidate.result)
-        sources, better = result.sources or {}, exam.higher_is_better
-        if self.weights and self.weights.keys() != sources.keys():
-            raise Misbehaved(
-                f"the result {candidate.result} has sources {', '.join(sources) or 'none'}, the weights in [command] "
-                f"are for {', '.join(self.weights)}: give a weight to every source and to nothing else"
-            )
-        if sources:
+        result, better = _read(candidate.result), exam.higher_is_better
+        if not result.sources and not self.weights:
+            return replace(Score.of(result.units or [result.score or 0.0], better), also=result.beside)
+        sources = result.sources or {}
+        try:
             score = Score.of_sources(sources, self.weights or dict.fromkeys(sources, 1.0), better)
-        else:
-            score = Score.of(result.units or [result.score or 0.0], better)
+        except ValueError as wrong:
+            raise Misbehaved(f"the result {candidate.result}: {wrong}: correct [command.weights]") from wrong
         return replace(score, also=result.beside | score.also)
 
 
@@ -122,8 +117,6 @@ def _read(path: Path) -> Result:
     try:
         with safe_open.open_file(path) as file:
             text = file.read(RESULT_BYTES + 1)
-    except NotPlain as error:
-        raise Misbehaved(f"the result {path} is not a plain file: {_REMEDY}") from error
     except OSError as error:
         raise Misbehaved(f"the result {path} cannot be read ({error.strerror}): {_REMEDY}") from error
     if len(text) > RESULT_BYTES:

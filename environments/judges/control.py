@@ -1,19 +1,21 @@
 """The control judge: it steps the gymnasium environments itself; the program only answers with actions.
 
 The program is started as `python train.py act`; docs/environments.md has the protocol. It is waited for by what the
-baseline needs (tasks/control.py), so that it cannot train here for long. In a Box a value outside the bounds is
-clipped, as training code does for a Gaussian policy. Messages count steps from 1 and lanes from 0.
+baseline needs (tasks/control.py), so that it cannot train here for long. Messages count steps from 1 and lanes from 0.
 
-The score is made in one mode, deterministic or sampling, as the environment says. Afterwards a few episodes are
-played in the other mode, for information: a policy may do well with its noise and fail without it, or the reverse. An
-error there costs no score, unless a guard needs its metric.
+After the scored episodes a few are played in the other mode, sampling or not, for information: a policy may fail
+without its noise, or with it. An error there costs no score, unless a guard needs its metric.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -21,14 +23,90 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from environments.judges import Candidate, Exam, Judge, Misbehaved
-from environments.judges._conversation import Conversation
 from environments.judges._playing import EnvSource, Lanes, Spaces, examine, opened
 from environments.judges._process import ForeignProcess
-from environments.score import METRIC, Score, source_metric
+from environments.score import METRIC, Score, Wait, source_metric
 
 PROTOCOL = 2
 MOST_EPISODES = 1000
+_LINE_BYTES = 64 * 1024
+_SILENCE_SECONDS = 0.05
+_READY = '{"ready": true}'
 _MODES = {True: "return/deterministic", False: "return/sampled"}
+
+
+class Conversation:
+    """The connection to a program that has just started, with a deadline per answer, for all waiting, and in total."""
+
+    def __init__(
+        self, candidate: Candidate, answer_seconds: float, total_seconds: float, need: Wait | None = None
+    ) -> None:
+        self._candidate, self._answer_seconds, self._total_seconds = candidate, answer_seconds, total_seconds
+        self._need, self._asked, self._waits_since = need, 0, time.monotonic()
+        self._ends = self._waits_since + total_seconds
+        self._ready = self._answering = 0.0
+
+    def greet(self, hello: bytes, seconds: float) -> None:
+        line = self._exchange(hello, seconds, partial(self._candidate.receive_line, _LINE_BYTES))
+        self._ready = time.monotonic() - self._waits_since
+        try:
+            answer: object = json.loads(line)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict) or answer.get("ready") is not True:
+            said = line[:80].decode("utf-8", "backslashreplace")
+            raise Misbehaved(f"handshake: answered {said!r} instead of {_READY}")
+
+    def ask(self, frame: bytes, size: int) -> bytes:
+        """The answer of `size` bytes to the next frame."""
+        self._asked += 1
+        self._waits_since = time.monotonic()
+        answer = self._exchange(frame, self._answer_seconds, partial(self._candidate.receive, size))
+        self._answering += time.monotonic() - self._waits_since
+        return answer
+
+    @property
+    def waited(self) -> Wait:
+        """For how long the program was waited for until its latest answer."""
+        return Wait(round(self._ready, 3), round(self._answering, 6), self._asked)
+
+    def expect_silence(self) -> None:
+        """Make sure that nothing follows the last answer: more would mean that answers and frames are out of step."""
+        try:
+            self._candidate.receive(1, _SILENCE_SECONDS)
+        except Misbehaved:
+            return  # nothing came, or the program has ended, in whatever way
+        raise Misbehaved(
+            f"step {self._asked}: wrote more than its answers. Either its frames are too long, "
+            "or something prints to standard output"
+        )
+
+    def _exchange(self, message: bytes, seconds: float, receive: Callable[[float], bytes]) -> bytes:
+        """The answer to a message. Raises Misbehaved with the moment in front, or what ran out."""
+        when = f"step {self._asked}" if self._asked else "handshake"
+        most = self._need.most(self._asked) if self._need else math.inf
+        try:
+            self._candidate.send(message, self._at_most(seconds, most))
+            return receive(self._at_most(seconds, most))
+        except Misbehaved as error:
+            why, waited = str(error), self._waited_for()
+            if time.monotonic() >= self._ends:
+                why = f"the evaluation was not over after {self._total_seconds:g} s in all"
+            elif waited >= most:
+                why = (
+                    f"was waited for {waited:.1f} s in all, and may be for {most:.1f} s, by what the baseline needed "
+                    "under judgement: it may play, not train"
+                )
+            raise Misbehaved(f"{when}: {why}") from error
+
+    def _waited_for(self) -> float:
+        return self._ready + self._answering + time.monotonic() - self._waits_since
+
+    def _at_most(self, seconds: float, most: float) -> float:
+        left = min(self._ends - time.monotonic(), most - self._waited_for())
+        if left <= 0:
+            raise Misbehaved("out of time")
+        return min(seconds, left)
 
 
 class Source(BaseModel):
@@ -41,10 +119,7 @@ class Source(BaseModel):
 
 
 class Control(Judge):
-    """Episodes of one gymnasium environment, scored by raw, undiscounted returns.
-
-    With sources it is played under several settings, and the score is the weighted mean of their means.
-    """
+    """Episodes of one gymnasium environment, scored by raw, undiscounted returns."""
 
     runs_in: ClassVar[Literal["workspace", "environment"]] = "workspace"
 
@@ -91,17 +166,13 @@ class Control(Judge):
     def spaces(self, folder: Path) -> Spaces:
         """The leaves of observations and actions, which all sources share. Raises as `check`."""
         with ForeignProcess(folder, self.total_seconds) as process:
-            return process.call(examine, dict(zip(self.sources or [""], self.env_sources, strict=True)))
+            return process.call(examine, self.env_sources)
 
     def problem(self) -> dict[str, object]:
         return {"id": self.id, "kwargs": self.kwargs, "max_episode_steps": self.max_episode_steps}
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
-        """Play one episode per lane, average the returns of the scored mode, and report both modes beside it.
-
-        The seeds of the episodes and of the policy are separate children of the exam's, which is drawn from a wide
-        range, since a program could find the episodes' by brute force.
-        """
+        # Separate children: the program is told the policy's, and could find the episodes' from a small one.
         for_episodes, for_policy, for_sources = np.random.SeedSequence(exam.seed).spawn(3)
         # 31 bits, because some environments pass their seed to a C int.
         modes = [self.deterministic] * self.episodes + [not self.deterministic] * self.other_episodes
@@ -109,11 +180,8 @@ class Control(Judge):
         plays = self._drawn(np.random.default_rng(for_sources))
         talk = Conversation(candidate, self.answer_seconds, self.total_seconds, exam.need)
         with self._opened([self.env_sources[source] for source in plays], exam) as lanes:
-            hello = lanes.describe() | {
-                "protocol": PROTOCOL,
-                "deterministic": modes,
-                "seed": int(for_policy.generate_state(1)[0]),
-            }
+            seed = int(for_policy.generate_state(1)[0])
+            hello = lanes.describe() | {"protocol": PROTOCOL, "deterministic": modes, "seed": seed}
             talk.greet(json.dumps(hello).encode() + b"\n", self.start_seconds)
             counted = _play(lanes, talk, seeds[: self.episodes], first=0)
             waited = talk.waited
@@ -141,11 +209,11 @@ class Control(Judge):
     def _drawn(self, rng: np.random.Generator) -> list[int]:
         """The source of each lane, the scored ones first; drawn, so that a lane's number reveals nothing."""
         parts = len(self.sources) or 1
-        drawn = [rng.permutation(np.arange(many) % parts) for many in (self.episodes, self.other_episodes)]
-        return [int(source) for lanes in drawn for source in lanes]
+        each = (rng.permutation(np.arange(many) % parts) for many in (self.episodes, self.other_episodes))
+        return [int(source) for lanes in each for source in lanes]
 
     def _scored(self, returns: list[float], plays: list[int], higher_is_better: bool) -> Score:
-        """The score of the returns of one mode, in the order of its lanes, with each lane's source."""
+        """The score of the returns of one mode's lanes, each with its source."""
         if not self.sources:
             return Score.of(returns, higher_is_better)
         by_source = {

@@ -1,8 +1,7 @@
 """The reported judge: the score is what the endpoint of a remote training reports. Nothing is measured here.
 
-It is for checkpoints that cannot travel. The endpoint leaves `result.json` in the trial's out/, in the form of the
-command judge's results, and that is copied. So the score comes from where the training ran: the metric's name has to
-begin with `reported/`, which is shown wherever the score is, and no certificate is made of such scores.
+The endpoint leaves `result.json` in the trial's out/, in the form of the command judge's results. The metric's name has
+to begin with `reported/`, which is shown wherever the score is, and no certificate is made of such scores.
 """
 
 from __future__ import annotations

@@ -1,43 +1,125 @@
-"""The text judge: a language model answers held-out questions, and a verifiers taskset scores the answers.
+"""The text judge: a language model answers held-out questions, and a taskset scores the answers.
 
 Training leaves a Hugging Face model directory in `{out}/model`. A generator (`_generate.py`) completes prompts with
 it in the judge's sandbox, which holds no answers and no rewards. The unit is a question: the mean reward of its
-samples, drawn at `temperature`. The greedy completion of each question is scored as well and reported as
-`pass@1/greedy`. It is no guard, since training that improves samples may well worsen the greedy completion.
+samples. One that could not be completed is no wrong answer: it costs the score.
 
-A question that could not be completed is no wrong answer: it costs the score, and the reason says how many there
-were. Each question with its expected answer, and every completion with its reward, is kept in answers.jsonl.
+A pool is a file of JSON lines, `{"id": "0123456789abcdef", "question": "...", "answer": "..."}`, that the recipe made
+and tasks/recipes/output.py checked. Judgements of one purpose share a pool.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
+import json
+import math
 import os
 import shlex
 import shutil
 import time
 import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved, Use, _questions
-from environments.judges._questions import ANSWERS, Answers
-from environments.judges._talk import Talk
+from environments.judges import BlockUnits, Candidate, ComparisonBlock, Exam, Judge, Misbehaved, Use
 from environments.judges._taskset import Taskset
-from environments.recipe import DATA
-from environments.score import METRIC, Score, source_metric
+from environments.recipe import DATA, JUDGE
+from environments.score import Score
 
 GENERATOR = Path(__file__).with_name("_generate.py")
-GREEDY, TOKENS, TRUNCATED = "pass@1/greedy", "tokens/mean", "truncated/share"
+ANSWERS = "answers.jsonl"
+TOKENS, TRUNCATED = "tokens/mean", "truncated/share"
 MODEL, BASE = "{out}/model", "base"
 NEEDED = {"transformers": ("torch", "transformers"), "vllm": (), "openai": ("openai",)}
 """What the generator imports for each backend, in the Python of the programs; the taskset needs verifiers, in ours.
 vLLM has a Python of its own."""
+
+LINE_BYTES = 64 * 1024
+TOKEN_BYTES = 256
+"""Most bytes of text per token, on average: no real tokenizer has longer tokens."""
+LONGEST_REASON = 500
+T = TypeVar("T")
+
+Question = dict[str, Any]
+"""One line of a pool, and its number there as `line`."""
+
+
+class Completion(BaseModel):
+    """One text, and whether it was cut at the token limit."""
+
+    text: str
+    truncated: bool
+
+
+class Reply(BaseModel):
+    """What the generator says: that it is ready, has failed, or the completions of one prompt or why there are none."""
+
+    ready: bool = False
+    failed: str = ""
+    index: int = -1
+    completions: tuple[Completion, ...] = ()
+    tokens: int = 0
+    error: str = ""
+
+
+class Talk:
+    """The connection to the generator, with a deadline per answer and a total one (`ends`, on the monotonic clock)."""
+
+    def __init__(self, candidate: Candidate, answer_seconds: float, ends: float) -> None:
+        self._candidate, self._answer_seconds, self._ends = candidate, answer_seconds, ends
+        self._when = "before it was ready"
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """The settings, with which it begins to load the model; then a request."""
+        line = json.dumps(message).encode() + b"\n"
+        self._in_time(partial(self._candidate.send, line), self._answer_seconds)
+
+    def wait_until_ready(self, seconds: float) -> None:
+        if not self._receive(LINE_BYTES, seconds).ready:
+            raise Misbehaved("the generator did not say that it is ready")
+
+    def replies(self, prompts: int, samples: int, most_bytes: int) -> list[Reply]:
+        """The replies to each prompt of a request, in order."""
+        made: dict[int, Reply] = {}
+        while len(made) < prompts:
+            self._when = f"after {len(made)} of {prompts} answers"
+            reply = self._receive(LINE_BYTES + most_bytes, self._answer_seconds)
+            many = 0 if reply.error else samples
+            if reply.index in made or not 0 <= reply.index < prompts or len(reply.completions) != many:
+                raise Misbehaved(f"{self._when}: the generator answered what it was not asked, prompt {reply.index}")
+            made[reply.index] = reply
+        return [made[index] for index in range(prompts)]
+
+    def _receive(self, limit: int, seconds: float) -> Reply:
+        line = self._in_time(partial(self._candidate.receive_line, limit), seconds)
+        try:
+            reply = Reply.model_validate_json(line)
+        except ValidationError as wrong:
+            text = _plain(line.decode(errors="replace"))
+            raise Misbehaved(f"{self._when}: the generator answered in another form: {text}") from wrong
+        if reply.failed:
+            raise Misbehaved(_plain(reply.failed))
+        return reply
+
+    def _in_time(self, does: Callable[[float], T], seconds: float) -> T:
+        try:
+            if (left := self._ends - time.monotonic()) <= 0:
+                raise Misbehaved("out of time")
+            return does(min(seconds, left))
+        except Misbehaved as wrong:
+            raise Misbehaved(f"{self._when}: {wrong}") from wrong
+
+
+def _plain(text: str) -> str:
+    """A reason on one line, in printable characters."""
+    words = " ".join(text.split())
+    return "".join(letter for letter in words if letter.isprintable())[:LONGEST_REASON]
 
 
 class Endpoint(BaseModel):
@@ -48,9 +130,6 @@ class Endpoint(BaseModel):
     base_url: str = Field(default="", description="Its address, such as http://127.0.0.1:8000/v1.")
     model: str = Field(default=MODEL, description="The model's name there. {out}: what training left; {seed}.")
     key_variable: str = Field(default="", description="The engine's variable that holds the key for it.")
-    concurrency: int = Field(default=64, ge=1, le=512, description="Requests that are under way at one time.")
-    retries: int = Field(default=4, ge=0, le=20, description="How often a request that failed is made again.")
-    request_seconds: float = Field(default=300, gt=0, description="How long one request may take.")
 
 
 class Text(Judge):
@@ -66,9 +145,6 @@ class Text(Judge):
     samples: int = Field(default=16, ge=1, le=1024, description="Completions of each question that are averaged.")
     temperature: float = Field(default=1.0, ge=0, le=2, description="Of sampling; 0: the likeliest token.")
     max_tokens: int = Field(default=512, ge=1, le=1_000_000, description="Tokens of the longest completion.")
-    sources: dict[Annotated[str, Field(pattern=METRIC)], Annotated[float, Field(gt=0, le=1e6)]] = Field(
-        default={}, description="How much the mean of each source counts, by its name; absent: all alike."
-    )
     backend: Literal["transformers", "vllm", "openai"] = Field(
         default="transformers", description="Who generates: transformers or vLLM on this machine, or `endpoint`."
     )
@@ -85,7 +161,7 @@ class Text(Judge):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        served = map(str, _places(self.vllm)) if self.backend == "vllm" else ()
+        served = map(str, _vllm_folders(self.vllm)) if self.backend == "vllm" else ()
         return (self.taskset, str(GENERATOR), *served)
 
     @property
@@ -100,18 +176,14 @@ class Text(Judge):
     def block_units(self) -> BlockUnits:
         return "disjoint"
 
-    def most_blocks(self, prepared: Path, use: Use) -> int | None:
-        return _questions.rarest(_questions.pool(_questions.pool_file(prepared, use)))
-
     def command(self) -> str:
         model = self.endpoint.model if self.backend == "openai" else MODEL
-        python = str(_command(self.vllm).with_name("python")) if self.backend == "vllm" else "python"
+        python = str(_vllm_command(self.vllm).with_name("python")) if self.backend == "vllm" else "python"
         python, program = (shlex.quote(path.replace("{", "{{").replace("}", "}}")) for path in (python, str(GENERATOR)))
         return f"{python} -I -B {program} {self.backend} {shlex.quote(model)} {{device}}"
 
     def measures(self) -> tuple[str, ...]:
-        """Not the greedy mean; of the sources, those that [text.sources] names."""
-        return (TOKENS, TRUNCATED, *map(source_metric, self.sources))
+        return (TOKENS, TRUNCATED)
 
     def check(self, folder: Path) -> None:
         file = folder / self.taskset
@@ -129,43 +201,51 @@ class Text(Judge):
             raise ValueError(f"endpoint.key_variable: {variable} is not set: export the endpoint's key there")
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
-        """Average the rewards; the questions and their sampling have separate children of the exam's seed."""
         if exam.prepared is None or exam.folder is None:
             raise Misbehaved("there are no questions: a text judge needs a [prepare] that makes them")
         ends = time.monotonic() + self.total_seconds
-        for_draw, for_samples, for_greedy = np.random.SeedSequence(exam.seed).spawn(3)
-        file = _questions.pool_file(exam.prepared, exam.use)
+        for_draw, for_samples = np.random.SeedSequence(exam.seed).spawn(2)
+        file = pool_file(exam.prepared, exam.use)
         talk = Talk(candidate, self.answer_seconds, ends)
         try:
-            pool = _questions.pool(file)
-            weights = _questions.weights(pool, self.sources)
-            share = _questions.share(pool, exam.block)
-            many = self.questions if exam.block is None else min(self.questions, _questions.evenly(share))
-            drawn = _questions.draw(share, many, for_draw)
-            talk.start(self._how(exam.prepared / DATA / BASE))  # it loads the model while the taskset is loaded here
-            ids = [question.id for question in pool]
+            pool = read_pool(file)
+            questions = self._drawn(share_of(pool, exam.block), exam.block, for_draw)
+            talk.send(self._how(exam.prepared / DATA / BASE))  # it loads the model while the taskset is loaded here
+            ids = [question["id"] for question in pool]
             with Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds, ends, exam.check) as taskset:
-                prompts = taskset.prompts([question.place for question in drawn])
+                prompts = taskset.prompts([question["line"] for question in questions])
                 talk.wait_until_ready(self.start_seconds)
-                sampled = talk.ask(prompts, self.samples, self.temperature, self.max_tokens, _word(for_samples))
-                kinds = {"sampled": Answers.scored(taskset, drawn, sampled)}
-                if not kinds["sampled"].failures:
-                    with contextlib.suppress(Misbehaved):  # it stands beside the score, and costs none
-                        greedy = talk.ask(prompts, 1, 0.0, self.max_tokens, _word(for_greedy))
-                        kinds["greedy"] = Answers.scored(taskset, drawn, greedy)
-                        talk.end()
+                talk.send({
+                    "prompts": prompts, "samples": self.samples, "temperature": self.temperature,
+                    "max_tokens": self.max_tokens,
+                    "seed": int(for_samples.generate_state(1)[0]) >> 1,  # 31 bits: libraries pass it to a C int
+                })  # fmt: skip
+                answers = talk.replies(len(prompts), self.samples, self.samples * self.max_tokens * TOKEN_BYTES)
+                rewards = [
+                    taskset.rewards((question["line"], one.text) for one in answer.completions)
+                    for question, answer in zip(questions, answers, strict=True)
+                ]
         except ValueError as wrong:
             raise Misbehaved(f"the questions for {exam.use}: {wrong}") from wrong
-        _questions.store(candidate.result.with_name(ANSWERS), kinds)
-        score, completions = kinds["sampled"].score(weights, exam.higher_is_better), len(drawn) * self.samples
-        also = {
-            TOKENS: sum(one.tokens for one in sampled) / completions,
-            TRUNCATED: sum(one.truncated for one in sampled) / completions,
-        }
-        with contextlib.suppress(Misbehaved, LookupError):
-            if (likeliest := kinds["greedy"].score(weights, exam.higher_is_better).value) is not None:
-                also[GREEDY] = likeliest
-        return replace(score, also=also | score.also)
+        _keep(candidate.result.with_name(ANSWERS), questions, answers, rewards)
+        both = zip(questions, answers, strict=True)
+        if failed := [f"({question['id']}): {_plain(answer.error)}" for question, answer in both if answer.error]:
+            many = f"{len(failed)} of {len(questions)}"  # the mean over the others would be another measure
+            raise Misbehaved(f"{many} questions could not be completed, the first {failed[0]}")
+        cut = [one.truncated for answer in answers for one in answer.completions]
+        also = {TOKENS: sum(answer.tokens for answer in answers) / len(cut), TRUNCATED: sum(cut) / len(cut)}
+        units = [math.fsum(some) / len(some) for some in rewards]
+        return replace(Score.of(units, exam.higher_is_better), also=also)
+
+    def _drawn(
+        self, share: list[Question], block: ComparisonBlock | None, seed: np.random.SeedSequence
+    ) -> list[Question]:
+        """The questions of one judgement, in random order; of a block as many as it has at most."""
+        many = self.questions if block is None else min(self.questions, len(share))
+        if len(share) < many:
+            raise ValueError(f"its pool has {len(share)} questions, and {many} are to be asked")
+        order = np.random.default_rng(seed).permutation(len(share))
+        return [share[index] for index in order[: many or None]]
 
     def _how(self, base: Path) -> dict[str, Any]:
         """The generator's settings; an API key is never part of a command line.
@@ -174,27 +254,64 @@ class Text(Judge):
         which could compute the answer and put it into the prompt.
         """
         return {
-            **self.endpoint.model_dump(exclude={"model", "key_variable"}),
-            "batch": self.batch,
-            "vllm_args": self.vllm_args,
-            "key": os.environ.get(self.endpoint.key_variable, ""),
-            "tokenizer": str(base) if base.is_dir() else "",
-        }
+            "batch": self.batch, "vllm_args": self.vllm_args, "base_url": self.endpoint.base_url,
+            "key": os.environ.get(self.endpoint.key_variable, ""), "tokenizer": str(base) if base.is_dir() else "",
+        }  # fmt: skip
 
 
-def _word(seed: np.random.SeedSequence) -> int:
-    """31 bits of it: libraries pass a seed to a C int."""
-    return int(seed.generate_state(1)[0]) >> 1
+def pool_file(prepared: Path, use: Use) -> Path:
+    """The pool for one purpose; `control` uses the search's."""
+    return prepared / JUDGE / f"{'search' if use == 'control' else use}.jsonl"
 
 
-def _command(vllm: str) -> Path:
+def read_pool(file: Path) -> list[Question]:
+    """The questions of a pool, in order. Raises ValueError: it is missing."""
+    if not file.is_file():
+        raise ValueError(f"{file.name} is missing: the recipe makes it (`nightshift env prepare`)")
+    lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    return [json.loads(line) | {"line": number} for number, line in enumerate(lines)]
+
+
+def share_of(pool: list[Question], block: ComparisonBlock | None) -> list[Question]:
+    """The questions of one block: disjoint shares of a pool, equally large up to one.
+
+    Raises ValueError: there are fewer questions than blocks.
+    """
+    if block is None:
+        return pool
+    if len(pool) < block.of:
+        raise ValueError(f"its pool has {len(pool)} questions for {block.of} blocks: make more of them")
+    order = np.random.default_rng(block.of).permutation(len(pool))  # a pool may be ordered by subject
+    return [pool[index] for index in order[block.number - 1 :: block.of]]
+
+
+def _keep(
+    path: Path, questions: Sequence[Question], answers: Sequence[Reply], rewards: Sequence[Sequence[float]]
+) -> None:
+    """Write each question with what was answered to it, one a line; replaces an old file."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW  # the folder may belong to a program, too
+    with os.fdopen(os.open(temporary, flags, 0o600), "w") as file:
+        for question, answer, earned in zip(questions, answers, rewards, strict=True):
+            sampled: dict[str, object] = {"error": answer.error}
+            if not answer.error:
+                sampled = {
+                    "completions": [one.text for one in answer.completions], "rewards": earned,
+                    "tokens": answer.tokens, "truncated": sum(one.truncated for one in answer.completions),
+                }  # fmt: skip
+            row = {"question": question["id"], "text": question["question"], "expected": question["answer"]}
+            file.write(json.dumps(row | {"sampled": sampled}) + "\n")
+    temporary.replace(path)
+
+
+def _vllm_command(vllm: str) -> Path:
     """Where the `vllm` command is, beside the Python that has vLLM."""
     return Path(command).resolve() if (command := shutil.which(vllm)) else Path(vllm)
 
 
-def _places(vllm: str) -> tuple[Path, ...]:
+def _vllm_folders(vllm: str) -> tuple[Path, ...]:
     """What vLLM reads here: its virtual environment and that one's Python, or the command's folder alone."""
-    command = _command(vllm)
+    command = _vllm_command(vllm)
     settings = command.parent.parent / "pyvenv.cfg"
     if not settings.is_file():
         return (command.parent,) if command.is_absolute() and command.exists() else ()

@@ -39,6 +39,7 @@ from tasks.machine.slots import describe, slots_of
 from tasks.recipes import output, preparing
 from tasks.remote import jobs
 from tasks.sandbox import cgroup, isolation
+from tasks.sandbox.confinement import LEVELS
 from tasks.store import workspace
 from tasks.system.commands import Unanswered, ask
 from tasks.system.daemon import page_of
@@ -132,17 +133,19 @@ def results(checks: Mapping[str, Callable[[], Check]]) -> dict[str, Check]:
 
 def isolation_level() -> Check:
     """The sandbox level of trials on this machine, and why no stronger one works."""
-    best, *_ = probed = isolation.findings()
-    level = next((each.level for each in probed if each.works), "none")
-    if best.works:
-        limits = "a cgroup limits" if cgroup.find() else "no cgroup can be made, so rlimits limit each process, and not"
+    level, *_ = isolation.working()
+    if level == LEVELS[0]:
+        limits = (
+            "a cgroup limits" if cgroup.find() else "rlimits limit each process, since no cgroup can be made, and not"
+        )
         return Check("ok", f"trials run at isolation {level}; {limits} the memory of a whole trial")
     remedy = "allow bwrap to create user namespaces, which a container or AppArmor may forbid"
     if not shutil.which("bwrap"):
         remedy = "install bubblewrap: `apt install bubblewrap`"
-    elif "failed to execute" in best.why:
+    elif "failed to execute" in isolation.why_not("bwrap"):
         remedy = f"make the interpreter readable for every user: `chmod -R o+rX {sys.prefix} {sys.base_prefix}`"
-    why = "; ".join(f"{each.level} does not work: {each.why}" for each in probed if not each.works)
+    faults = {each: isolation.why_not(each) for each in LEVELS}
+    why = "; ".join(f"{each} does not work: {fault}" for each, fault in faults.items() if fault)
     if level == "none":
         return Check("bad", f"trials run without a sandbox, and code edits are refused: {why}", remedy)
     return Check("note", f"trials run at isolation {level}; {why}", remedy)

@@ -198,11 +198,10 @@ def _too_few_questions(question: Question, runs: int | None) -> str | None:
     made = output.read(pool) if pool and judge.block_units == "disjoint" else None
     if pool is None or made is None:
         return None
-    design, of_one_source = planned(question, runs), judge.most_blocks(pool, "report")
-    has = made.questions["report"] if of_one_source is None else of_one_source
+    design, has = planned(question, runs), made.questions["report"]
     if has >= (blocks := max(design.champion, design.baseline)):
         return None
-    return f"its report pool has {has} questions to draw from, and {blocks} runs need one each"
+    return f"its report pool has {has} questions, and {blocks} runs need one each at least: make more of them"
 
 
 def planned(question: Question, runs: int | None = None) -> Design:

@@ -20,9 +20,9 @@ from environments.limits import Limits
 from environments.plugins import Refused
 from tasks.proposers import Proposer
 from tasks.recipes import execution
-from tasks.sandbox import usage
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.interpreter import interpreter_of
+from tasks.sandbox.program import allowed_memory
 from tasks.store import workspace
 from tasks.system.secret_places import secret_place
 
@@ -103,7 +103,7 @@ def _is_of_gymnasium(module: str) -> bool:
 
 def _limits(environment: Environment) -> Iterator[str]:
     usual = Limits()
-    if usage.allowed(environment.limits) > usage.allowed(usual):
+    if allowed_memory(environment.limits) > allowed_memory(usual):
         yield f"the limit memory_gb is {environment.limits.memory_gb:g}, more than three quarters of the machine's"
     for name in ("processes", "file_gb", "out_gb", "out_files", "scratch_gb", "output_mb"):
         limit, default = getattr(environment.limits, name), getattr(usual, name)

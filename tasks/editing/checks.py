@@ -1,4 +1,4 @@
-"""Reading an edited program's Python, as plain functions of texts, for tasks/sandbox/reading/reader.py to run.
+"""Reading an edited program's Python, as plain functions of texts, for tasks/sandbox/reader.py to run.
 
 The checks are for honest mistakes: a call in dead code counts as one, and a fixed seed has to be written in one place.
 Against deception stand the sandbox, the judge and the control run of the untrained program.

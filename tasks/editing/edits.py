@@ -2,7 +2,7 @@
 
 git applies a diff to copies of the files in an empty folder. The resulting files are checked, not the diff's own
 headers; when all checks pass, they are written into the workspace. All of that is done by a confined process
-(tasks/sandbox/reading/reader.py), since whoever wrote the edit may have written it against its reader.
+(tasks/sandbox/reader.py), since whoever wrote the edit may have written it against its reader.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import environments
 from environments import Environment
 from tasks.editing import checks, patches
 from tasks.editing.patches import FILE_LIMIT, EditFailed
-from tasks.sandbox.reading.reader import Unreadable, read
+from tasks.sandbox.reader import Unreadable, read
 
 __all__ = ["EditFailed", "apply_edit", "diff_of", "patched", "sources"]
 
@@ -81,4 +81,4 @@ def _read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
     try:
         return read(function, *values, **none)
     except Unreadable as wrong:
-        raise EditFailed(wrong.about("the edited program")) from wrong
+        raise EditFailed(str(wrong)) from wrong

@@ -1,6 +1,6 @@
 """Unified diffs between texts: applied and made by git, in an empty folder, as plain functions of texts.
 
-They are about foreign texts, so the engine has them run by tasks/sandbox/reading/reader.py.
+They are about foreign texts, so the engine has them run by tasks/sandbox/reader.py.
 
 `git apply` goes by the line numbers, and takes the nearest place where the old lines stand. Of functions that are alike
 that may be the wrong one. So a diff is taken as it is only where all of its numbers are right. Otherwise it is applied

@@ -19,7 +19,7 @@ from environments.space import Choice, Parameter, Space, Value
 from tasks import formats
 from tasks.formats import NoEdit
 from tasks.llm.quotes import one_line
-from tasks.sandbox.reading.reader import Unreadable, read
+from tasks.sandbox.reader import Unreadable, read
 from tasks.trial import Params
 
 ANSWER_LIMIT = 2**19
@@ -116,7 +116,7 @@ def changed(edit: str, files: Mapping[str, str], editable: Sequence[str]) -> dic
     try:
         return read(formats.changed, edit, dict(files), [*editable], "any")
     except Unreadable as wrong:
-        raise NoEdit(wrong.about("the answer")) from wrong
+        raise NoEdit(str(wrong)) from wrong
 
 
 def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:

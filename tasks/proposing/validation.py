@@ -21,7 +21,7 @@ from tasks.numbers import number
 from tasks.proposing.axes import Axis
 from tasks.proposing.brief import Brief, Problem, Suggestion
 from tasks.sandbox.isolation import Isolation
-from tasks.sandbox.reading.reader import Unreadable, read
+from tasks.sandbox.reader import Unreadable, read
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.train import NO_CHECKPOINT, Cut, run_program

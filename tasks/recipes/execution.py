@@ -15,11 +15,9 @@ from environments.limits import Limits
 from environments.recipe import Recipe
 from tasks.recipes.output import Unfit
 from tasks.sandbox import confinement, outputs
-from tasks.sandbox.capped_log import SAID
-from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import VisiblePaths
-from tasks.sandbox.isolation import check_given, findings
-from tasks.sandbox.program import CannotStart, Program, Stopped
+from tasks.sandbox.isolation import check_given, working
+from tasks.sandbox.program import SAID, CannotStart, NotAProgram, Program, Stopped
 from tasks.system.clock import clock
 
 POLL_SECONDS = 0.05
@@ -27,7 +25,6 @@ CHECK_SECONDS = 1.0
 """Between two checks of its output's size."""
 SAY_SECONDS = 15.0
 """Between two progress messages."""
-GIB = 2**30
 CACHES = {
     "HF_HUB_CACHE": "hub", "HF_DATASETS_CACHE": "datasets", "HF_XET_CACHE": "xet", "HF_ASSETS_CACHE": "assets",
 }  # fmt: skip
@@ -48,9 +45,8 @@ def run(recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log
     The recipe's disk_gb replaces the environment's limits of size. Raises Unfit: it failed, took too long or wrote too
     much; Refused: its settings name a path that no program may read; OSError: the machine could not start it.
     """
-    levels = (finding.level for finding in findings() if finding.works)
     # With the network, it runs as the user, who owns the cache.
-    level = next(level for level in levels if not (recipe.network and confinement.owner(level) is not None))
+    level = next(level for level in working() if not (recipe.network and confinement.owner(level) is not None))
     given = tuple(paths_in(recipe.settings))
     check_given(level, runs, given)
     caches = shared(os.environ) if recipe.network else {}
@@ -78,7 +74,7 @@ def run(recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log
 def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None:
     """Wait for its end; why it failed, or None."""
     checked = said = program.started
-    most = recipe.disk_gb * GIB
+    most = Limits(out_gb=recipe.disk_gb, out_files=2**31)
     too_large = f"wrote more than {recipe.disk_gb:g} GiB: raise [prepare] disk_gb"
     try:
         while (status := program.poll(POLL_SECONDS)) is None:
@@ -87,7 +83,7 @@ def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None
                 return f"was not done within {recipe.seconds:g} s: raise [prepare] seconds"
             if now > checked + CHECK_SECONDS:
                 checked = now
-                if outputs.survey(made, most_bytes=most).bytes > most:
+                if outputs.excess(made, most):
                     return too_large
             if now > said + SAY_SECONDS:
                 said = now
@@ -97,7 +93,7 @@ def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None
         program.left_over()  # whatever it leaves is ended, at every level
     except Stopped as stopped:
         return str(stopped)
-    return too_large if outputs.survey(made, most_bytes=most).bytes > most else None
+    return too_large if outputs.excess(made, most) else None
 
 
 def paths_in(settings: object) -> Iterator[Path]:

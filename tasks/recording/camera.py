@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from gymnasium.wrappers import RecordEpisodeStatistics, RenderCollection, TimeLimit
 from PIL import Image
 
-from environments.judges import _playing
-from environments.judges._playing import EnvSource
+from environments.judges._playing import EnvSource, PlayedLanes
 
 if TYPE_CHECKING:
     from environments.judges._playing import Env
@@ -49,9 +48,9 @@ class FilmedSource(EnvSource):
         return RecordEpisodeStatistics(TimeLimit(RenderCollection(env, pop_frames=False), most))
 
 
-def film() -> Film:
-    """What was seen of the only lane of this process."""
-    env = _playing.played.envs[0]
+def film(lanes: PlayedLanes) -> Film:
+    """What was seen of the only lane of a process."""
+    env = lanes.envs[0]
     assert isinstance(env, RecordEpisodeStatistics), "made by FilmedSource"
     frames, stride = env.get_wrapper_attr("frame_list"), max(round(_fps(env) / PICTURES_PER_SECOND), 1)
     pictures = [Image.fromarray(frame).convert("RGB") for frame in (*frames[:-1:stride], frames[-1])]

@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 
 from environments import FILE, Environment
-from tasks.sandbox import usage
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.interpreter import interpreter_of
+from tasks.sandbox.program import GIB, allowed_memory
 
 MISSING = re.compile(r"No module named '([A-Za-z_]\w{0,99})'")
 DENIED = re.compile(r"(?:No such file or directory|Permission denied|Read-only file system)\W+'([^'\n]+)'")
@@ -34,7 +34,7 @@ def advice(level: Level, environment: Environment, words: str) -> str:
     elif paths and not paths[0].startswith("/") and _is_left_out(environment, paths[0]):
         hint = _beside(paths[0])
     elif MEMORY.search(words):
-        most = usage.allowed(environment.limits) / usage.GIB
+        most = allowed_memory(environment.limits) / GIB
         hint = f"it may use {most:.3g} GiB of memory: use less, or raise limits.memory_gb"
     elif level != "none" and not environment.network and NO_NETWORK.search(words):
         hint = (

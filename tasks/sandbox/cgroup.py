@@ -19,6 +19,9 @@ from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 STEM = "nightshift-"
+MEMORY_LIMIT = ("memory.max", "memory.limit_in_bytes")
+KILLS = ("memory.events", "memory.oom_control")
+"""Files of version 2, and what they are in version 1."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,11 @@ class Group:
         """The files into which a process writes its pid to enter the group."""
         return [str(folder / "cgroup.procs") for folder in self.folders]
 
+    def _file(self, names: tuple[str, str]) -> Path:
+        """The file of its memory that is so called in version 2, or in 1."""
+        new, old = (self.memory / name for name in names)
+        return old if old.exists() else new
+
     def make(self, memory: int, processes: int) -> Group:
         """Create a group below with these limits: bytes of memory, processes and threads. Raises OSError."""
         name = f"{STEM}{os.getpid()}-{secrets.token_hex(4)}"
@@ -45,8 +53,7 @@ class Group:
             for folder in group.folders:
                 folder.mkdir()
             (group.pids / "pids.max").write_text(str(processes))
-            old = group.memory / "memory.limit_in_bytes"  # of version 1
-            (old if old.exists() else group.memory / "memory.max").write_text(str(memory))
+            group._file(MEMORY_LIMIT).write_text(str(memory))
             if (swap := group.memory / "memory.swap.max").exists():
                 swap.write_text("0")
         except OSError:
@@ -56,10 +63,8 @@ class Group:
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel killed one of its processes for lack of memory."""
-        for file in (self.memory / "memory.events", self.memory / "memory.oom_control"):  # of version 2, and of 1
-            if file.exists():
-                return int(dict(line.split() for line in file.read_text().splitlines()).get("oom_kill", 0)) > 0
-        return False
+        counts = dict(line.split() for line in self._file(KILLS).read_text().splitlines())
+        return int(counts.get("oom_kill", 0)) > 0
 
     def kill(self, patience: float = 10.0) -> None:
         """Kill its processes until none is left. Raises TimeoutError if some survive (they hang in the kernel)."""
@@ -93,18 +98,17 @@ def find() -> Group | None:
 
 
 def _candidates() -> Iterator[Group]:
-    try:
-        lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
-    except OSError:
-        return  # no cgroups in this kernel
+    file = Path("/proc/self/cgroup")
+    lines = [line.split(":", 2) for line in file.read_text().splitlines()] if file.exists() else []
     own = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
     if "memory" in own and "pids" in own:
         yield Group(ROOT / "memory" / own["memory"], ROOT / "pids" / own["pids"])
     if "" in own:
         here = ROOT / own[""]
-        for folder in (here, *here.parents):
-            if folder.is_relative_to(ROOT) and (folder / "cgroup.subtree_control").is_file():
-                yield Group(folder, folder)
+        # Where version 1 is mounted, the root of both is an ordinary folder.
+        yield from (
+            Group(folder, folder) for folder in (here, *here.parents) if (folder / "cgroup.subtree_control").is_file()
+        )
 
 
 def _works(candidate: Group) -> bool:

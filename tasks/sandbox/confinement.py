@@ -46,8 +46,6 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 GPU_DEVICES = ("nvidia*", "nvidia-caps/*", "dri/*", "kfd", "dxg")
 """GPU devices below /dev: NVIDIA's (as its container toolkit binds them), AMD's DRI and KFD, WSL's DXG."""
 NAMES_THREADS = "/dev/nvidia*"
-"""Devices whose driver, from 570 on, writes the names of its threads to /proc/self/task, and gives up where it may not
-(CUDA error 304)."""
 COVER_BYTES = 4096
 """Most of a folder that covers one of our packages: it is to be empty, and 0 would mean any size."""
 GPU_FACTS = ("/sys", "/proc/driver/nvidia", "/etc/nvidia", "/etc/OpenCL", "/etc/vulkan")
@@ -71,18 +69,20 @@ def plan(
     """The part of the supervisor's plan that confines: its command line, the rules of Landlock, the filter, and
     `inner`, the depth below the supervisor at which the program's own processes begin.
     """
+    if level == "none":
+        return {"argv": argv, "inner": 1, "landlock": None, "filter": ""}
     if level == "bwrap":
         command = bwrap(view, cwd=cwd, scratch_bytes=scratch_bytes) + argv
         filter = seccomp.behind_namespaces(view.network)
         return {"argv": command, "inner": 3, "landlock": None, "filter": filter.hex()}
-    rules, filter = None, b""
-    if level == "landlock":
-        version = landlock_version()
-        hidden = [str(package) for package in hidden_below(Path("/"))]
-        rules = {"version": version, "rules": landlock(view, scratch), "network": view.network, "hidden": hidden}
-        own = OWN if view.python == OWN.executable else interpreter_of(str(view.python))
-        rules["listed"] = [str(folder) for folder in own.listed(view.readable)]
-        filter = seccomp.without_namespaces(view.network, version)
+    own = OWN if view.python == OWN.executable else interpreter_of(str(view.python))
+    version = landlock_version()
+    rules = {
+        "version": version, "rules": landlock(view, scratch), "network": view.network,
+        "hidden": [str(package) for package in hidden_below(Path("/"))],
+        "listed": [str(folder) for folder in own.listed(view.readable)],
+    }  # fmt: skip
+    filter = seccomp.without_namespaces(view.network, version)
     return {"argv": argv, "inner": 1, "landlock": rules, "filter": filter.hex()}
 
 
@@ -111,7 +111,8 @@ def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
             command += _covered(package, view)
             covered += ["--remount-ro", str(package)]
     command += _bind("--bind", view.writable)
-    # In /proc a process may raise its own standing when memory is short.
+    # In /proc a process may raise its own standing when memory is short. NVIDIA's driver, from 570 on, writes the names
+    # of its threads there, and gives up where it may not (CUDA error 304).
     closed = [] if any(device.match(NAMES_THREADS) for device in gpu) else ["--remount-ro", "/proc"]
     command += [*covered, *closed, "--remount-ro", "/"]
     command += ["--chdir", str(cwd), "--seccomp", str(FILTER_DESCRIPTOR), "--cap-drop", "ALL"]

@@ -43,10 +43,8 @@ class Interpreter:
 
     @property
     def editable(self) -> tuple[Path, ...]:
-        """The packages that are installed in editable mode, as far as programs may read them.
-
-        Of a project only its packages are seen, as if they were installed, not what lies beside them. Nightshift's own
-        code and home are given to nobody, nor places with keys, nor a package with an environment and its judge in it.
+        """The packages that are installed in editable mode, not what lies beside them, as far as programs may read
+        them: not our own code and home, places with keys, or a package with an environment and its judge in it.
         """
         return tuple(path for path in _editable(self.prefixes) if not is_hidden(path))
 

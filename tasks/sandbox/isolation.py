@@ -14,11 +14,9 @@ from pathlib import Path
 from environments.limits import Limits
 from environments.plugins import Refused
 from tasks.sandbox import seccomp
-from tasks.sandbox.capped_log import SAID
-from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, landlock_version, owner
 from tasks.sandbox.interpreter import OWN
-from tasks.sandbox.program import CannotStart, Program
+from tasks.sandbox.program import SAID, CannotStart, NotAProgram, Program
 from tasks.system.clock import clock
 from tasks.system.secret_places import secret_place
 
@@ -36,21 +34,12 @@ class Isolation:
         return edit is None or self.level != "none" or self.allow_unsandboxed
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Whether a level works on this machine, and why not."""
-
-    level: Level
-    works: bool
-    why: str = ""
-
-
 def choose(asked: str) -> Level:
     """The level `asked`, or for `auto` the best that works. Raises Refused: it does not work on this machine."""
-    for finding in findings():
-        if finding.works and asked in ("auto", finding.level):
-            return finding.level
-    why = next((f.why for f in findings() if f.level == asked), f"there are auto, {', '.join(LEVELS)}")
+    for level in working():
+        if asked in ("auto", level):
+            return level
+    why = why_not(asked) if asked in LEVELS else f"there are auto, {', '.join(LEVELS)}"
     raise Refused(f"isolation {asked!r} is not to be had here: {why}")
 
 
@@ -60,9 +49,10 @@ def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
     """
     if level == "none":
         return
+    runs = home.resolve()
     for path in readable:
         given = Path(os.path.realpath(path))
-        if home.resolve().is_relative_to(given) or given.is_relative_to(home.resolve()):
+        if runs.is_relative_to(given) or given.is_relative_to(runs):
             fact = f"one of {path} and {home} contains the other, and programs may not read other trials"
             raise Refused(f"readable: {fact}: keep them apart")
         if secret := secret_place(given):
@@ -75,14 +65,13 @@ def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
             fact = f"{path} can be read by its owner alone, and programs of root run as `nobody`"
             raise Refused(f"readable: {fact}: chmod -R o+rX it, or use --isolation landlock")
     for shown in (*map(Path, SYSTEM), *OWN.parts):
-        if home.resolve().is_relative_to(shown.resolve()):
+        if runs.is_relative_to(shown.resolve()):
             raise Refused(f"{home} is below {shown}, which every trial may read: set NIGHTSHIFT_HOME to another folder")
 
 
-@functools.cache
-def findings() -> tuple[Finding, ...]:
-    """Every level, best first, with the result of its probe. Probed once per process."""
-    return tuple(Finding(level, not (why := _probe(level)), why) for level in LEVELS)
+def working() -> list[Level]:
+    """The levels that work on this machine, best first."""
+    return [level for level in LEVELS if not why_not(level)]
 
 
 PROBE = """
@@ -105,41 +94,43 @@ except OSError:
 """A program that succeeds if it can write where it may, and cannot read a secret or reach the network."""
 
 
-def _probe(level: Level) -> str:
+@functools.cache
+def why_not(level: Level) -> str:
     """Why a level does not work here, found by running a program at it; empty when it works."""
+    if level == "none":
+        return ""
     if level == "bwrap" and shutil.which("bwrap") is None:
         return "bubblewrap is not installed (Debian, Ubuntu, Fedora: package bubblewrap)"
     if level == "landlock" and not landlock_version():
         return "this kernel has no Landlock (Linux 5.13 or later, CONFIG_SECURITY_LANDLOCK, lsm=landlock)"
-    if level != "none" and not seccomp.is_known():
+    if not seccomp.is_known():
         return "there is no system call filter for this kind of processor"
-    return "" if level == "none" else _try(level)
-
-
-def _try(level: Level) -> str:
     local = ("127.0.0.1", 0)
     with tempfile.TemporaryDirectory(prefix="nightshift-probe-") as folder, socket.create_server(local) as server:
-        place = Path(folder).resolve()
-        workspace, out, secret = place / "workspace", place / "out", place / "secret"
-        workspace.mkdir()
-        out.mkdir()
-        secret.touch()
-        (workspace / "port").write_text(str(server.getsockname()[1]))
-        (workspace / "probe.py").write_text(PROBE)
-        give(out, level)
-        command = ["python", "-I", "probe.py", str(out), str(secret)]
-        view, marker = VisiblePaths((workspace,), (out,)), f"probe-{os.getpid()}"
-        try:
-            with Program(
-                command, cwd=workspace, log=place / "log", marker=marker, level=level, view=view, limits=Limits()
-            ) as program:
-                deadline = clock() + PROBE_SECONDS
-                while (status := program.poll(0.05)) is None:
-                    if clock() > deadline:
-                        return f"a program run at it did not end within {PROBE_SECONDS:g} s"
-                tail = program.tail().splitlines()
-        except (CannotStart, NotAProgram) as fault:
-            return str(fault)
-        if not status and (out / "written").exists():
-            return ""
+        return _probe(level, Path(folder).resolve(), server.getsockname()[1])
+
+
+def _probe(level: Level, place: Path, port: int) -> str:
+    """Run the program at a level; why it does not work, or nothing."""
+    workspace, out, secret = place / "workspace", place / "out", place / "secret"
+    workspace.mkdir()
+    out.mkdir()
+    secret.touch()
+    (workspace / "port").write_text(str(port))
+    (workspace / "probe.py").write_text(PROBE)
+    give(out, level)
+    try:
+        with Program(
+            ["python", "-I", "probe.py", str(out), str(secret)], cwd=workspace, log=place / "log",
+            marker=f"probe-{os.getpid()}", level=level, view=VisiblePaths((workspace,), (out,)), limits=Limits(),
+        ) as program:  # fmt: skip
+            deadline = clock() + PROBE_SECONDS
+            while (status := program.poll(0.05)) is None:
+                if clock() > deadline:
+                    return f"a program run at it did not end within {PROBE_SECONDS:g} s"
+            tail = program.tail().splitlines()
+    except (CannotStart, NotAProgram) as fault:
+        return str(fault)
+    if not status and (out / "written").exists():
+        return ""
     return tail[-1].removeprefix(SAID) if tail else f"a program run at it ended with status {status}"

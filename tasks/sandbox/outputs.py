@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,18 +32,6 @@ SHOWN_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
-class Survey:
-    """The size of out/, as far as it was counted."""
-
-    files: int
-    """Entries of any kind, folders included."""
-    bytes: int
-    """Sum over entries of the larger of length and disk usage: a sparse file costs its reader its length."""
-    hidden: str | None = None
-    """Why there may be more, such as an unreadable or too deeply nested folder; None when all was counted."""
-
-
-@dataclass(frozen=True)
 class _Entry:
     """One entry of the tree; its folder's descriptor is open until the next entry is requested."""
 
@@ -59,30 +47,27 @@ class _Entry:
         text = repr(os.fsdecode(self.path))
         return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...'"
 
+    @property
+    def is_file(self) -> bool:
+        return stat.S_ISREG(self.status.st_mode)
 
-def survey(out: Path, most_files: float = float("inf"), most_bytes: float = float("inf")) -> Survey:
-    """Count entries and bytes, and stop once a bound is exceeded."""
+
+def excess(out: Path, limits: Limits, besides: int = 0) -> str | None:
+    """Why out/, with `besides` more bytes, exceeds the limits or has folders that cannot be read; None when it does
+    not. Of an entry its length or its disk usage counts: a sparse file costs its reader its length.
+    """
     files = size = 0
     with closing(_walk(out)) as entries:
         for entry in entries:
             files += 1
             size += max(entry.status.st_size, entry.status.st_blocks * 512)
-            if (hidden := _closed(entry)) or files > most_files or size > most_bytes:
-                return Survey(files, size, hidden)
-    return Survey(files, size)
-
-
-def excess(out: Path, limits: Limits, besides: int = 0) -> str | None:
-    """Why out/, with `besides` more bytes, exceeds the limits; None when it does not."""
-    room = limits.out_gb * 2**30 - besides
-    found = survey(out, limits.out_files, room)
-    if found.hidden:
-        return found.hidden
-    if found.files > limits.out_files:
-        most = f"{limits.out_files:,} files and folders"
-        return f"left more than {most} in out/: leave fewer, or raise out_files in [limits]"
-    if found.bytes > room:
-        return f"left more than {limits.out_gb:g} GiB in out/: leave less, or raise out_gb in [limits]"
+            if closed := _closed(entry):
+                return closed
+            if files > limits.out_files:
+                most = f"{limits.out_files:,} files and folders"
+                return f"left more than {most} in out/: leave fewer, or raise out_files in [limits]"
+            if size > limits.out_gb * 2**30 - besides:
+                return f"left more than {limits.out_gb:g} GiB in out/: leave less, or raise out_gb in [limits]"
     return None
 
 
@@ -97,7 +82,9 @@ def fault(out: Path) -> str | None:
 
 def checkpoint(out: Path) -> str | None:
     """The digest of all files but the reports; None when there are no regular ones."""
-    return digest(out, without=PROGRESS) if newest(out) else None
+    with closing(_walk(out)) as entries:
+        has_files = any(entry.is_file and entry.path != PROGRESS for entry in entries)
+    return digest(out, without=PROGRESS) if has_files else None
 
 
 def digest(folder: Path, without: bytes = b"") -> str:
@@ -112,13 +99,9 @@ def digest(folder: Path, without: bytes = b"") -> str:
 
 def newest(out: Path) -> float:
     """Modification time of the newest checkpoint file, as Unix time; 0 when there is none."""
-    return max((status.st_mtime for status in _files(out)), default=0.0)
-
-
-def _files(out: Path) -> Iterator[os.stat_result]:
-    """The status of each regular file but the reports."""
-    entries = (entry for entry in _walk(out) if entry.path != PROGRESS)
-    return (entry.status for entry in entries if stat.S_ISREG(entry.status.st_mode))
+    with closing(_walk(out)) as entries:
+        files = (entry for entry in entries if entry.is_file and entry.path != PROGRESS)
+        return max((entry.status.st_mtime for entry in files), default=0.0)
 
 
 def _closed(entry: _Entry) -> str | None:
@@ -138,9 +121,8 @@ def _fault(entry: _Entry) -> str | None:
         return None
     if stat.S_ISLNK(mode):
         return _astray(entry)
-    if not stat.S_ISREG(mode):
-        kind = {stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket"}.get(stat.S_IFMT(mode), "device")
-        return f"{left}, which is a {kind}: leave plain files and folders there, nothing else"
+    if not entry.is_file:
+        return f"{left}, which is a pipe, a socket or a device: leave plain files and folders there, nothing else"
     if entry.status.st_nlink > 1:
         return f"{left}, which is hard-linked, so another name may change it: save a copy"
     return _forbidden(entry, 0o400)
@@ -174,7 +156,7 @@ def _content(entry: _Entry) -> str | None:
     with safe_open.tolerating():
         if stat.S_ISLNK(entry.status.st_mode):
             return "-> " + os.readlink(os.fsencode(entry.name), dir_fd=entry.folder).hex()
-        if stat.S_ISREG(entry.status.st_mode):
+        if entry.is_file:
             file = safe_open.open_file(entry.name, entry.folder)
     if file is None:
         return None
@@ -195,26 +177,25 @@ def _enter(folder: Path | str, within: int | None = None) -> int | None:
     return None
 
 
-def _walk(out: Path) -> Generator[_Entry, None, None]:
-    """Every entry down to DEPTH, a folder before its content, sorted by name."""
-    if (folder := _enter(out)) is not None:
-        yield from _below(folder, b"", 1)
-
-
-def _below(folder: int, within: bytes, level: int) -> Generator[_Entry, None, None]:
-    """The same of an open folder, which is closed at the end. Each folder is entered from the one around it: a path of
-    thousands of names is too long for any system call, and `..` of a folder that was moved leads elsewhere.
+def _walk(
+    folder: Path | str, around: int | None = None, within: bytes = b"", level: int = 1
+) -> Generator[_Entry, None, None]:
+    """Every entry down to DEPTH, a folder before its content, sorted by name. Each folder is entered from the one
+    `around` it: a path of thousands of names is too long for any system call, and `..` of a folder that was moved
+    leads elsewhere.
     """
+    if (opened := _enter(folder, around)) is None:
+        return
     try:
-        for name in sorted(os.listdir(folder), key=os.fsencode):
+        for name in sorted(os.listdir(opened), key=os.fsencode):  # noqa: PTH208 (of a descriptor)
             status = None
             with safe_open.tolerating():
-                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                status = os.stat(name, dir_fd=opened, follow_symlinks=False)
             if status is None:
                 continue
             path = within + os.fsencode(name)
-            yield _Entry(path, name, folder, status)
-            if stat.S_ISDIR(status.st_mode) and level <= DEPTH and (inner := _enter(name, folder)) is not None:
-                yield from _below(inner, path + b"/", level + 1)
+            yield _Entry(path, name, opened, status)
+            if stat.S_ISDIR(status.st_mode) and level <= DEPTH:
+                yield from _walk(name, opened, path + b"/", level + 1)
     finally:
-        os.close(folder)
+        os.close(opened)

@@ -13,16 +13,20 @@ outlive its trial or its engine, and cannot fill the disk.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import select
 import selectors
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,14 +35,13 @@ import psutil
 from environments.judges import Misbehaved
 from environments.limits import Limits
 from tasks.machine.gpus import memory_in_use
-from tasks.sandbox import cgroup, confinement, outputs, supervisor, usage
-from tasks.sandbox.capped_log import SAID, CappedLog
-from tasks.sandbox.child_environment import NotAProgram, child_environment, find_program, passed_on
+from tasks.sandbox import cgroup, confinement, outputs, supervisor
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.outputs import DISK_RESERVE
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
-from tasks.system.orphans import ENGINE, SUPERVISOR, end, this_engine
+from tasks.system.orphans import ENGINE, MARKER, SUPERVISOR, end, this_engine
+from tasks.system.redact import capped, clean, known_secrets, scrub
 from tasks.system.slot import NOWHERE, Slot
 from tasks.trial import ResourceSample
 
@@ -50,6 +53,23 @@ MOST_SAMPLES = 60
 GIB, MIB = 2**30, 2**20
 MEMORY_RESERVE = 256 * MIB
 """Bytes of the machine's memory that stay free where no control group bounds a program's."""
+PASSED_ON = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
+"""The engine's variables that a program may see. All others, keys above all, are withheld."""
+SAID = "| "
+"""Begins each line of a program's words where they stand among ours, so that none passes for ours."""
+END_BYTES = LONGEST_LINE = 2**16
+TAIL_LINES, LINE_CHARACTERS = 12, 500
+"""Lines of its output in the reason of a crash, and the longest of them."""
+TRACEBACK = re.compile(r"(?:  \+ Exception Group )?Traceback \(most recent call last\):")
+OTHERS = re.compile(r"Exception (?:in|ignored)")
+"""The line above a traceback that ends no program."""
+TRACEBACK_LINES = 500
+QUEUED_SIGNALS = 4096
+"""Signals and timers that wait; the user's other processes may queue more."""
+
+
+class NotAProgram(Exception):
+    """The command line names a file that is missing or not executable."""
 
 
 class Stopped(Misbehaved):
@@ -60,30 +80,148 @@ class CannotStart(Exception):
     """The machine could not start or confine a process: an infrastructure failure, not the trial's."""
 
 
+def passed_on() -> dict[str, str]:
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
+def child_environment(home: str, marker: str, python: Path) -> dict[str, str]:
+    """All environment variables of a program, with its interpreter first on PATH."""
+    return passed_on() | {
+        "PATH": os.pathsep.join([str(python.parent), "/usr/local/bin", "/usr/bin", "/bin"]),
+        **dict.fromkeys(("HOME", "TMPDIR"), home),
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+        **dict.fromkeys(("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"), "1"),
+        "SPT_NOENV": "1",  # or setproctitle overwrites the environment, and the marker with it
+        MARKER: marker,
+        ENGINE: this_engine(),
+    }
+
+
+def find_program(name: str, cwd: Path, path: str, python: Path) -> str:
+    """The file to start: `python` is always its interpreter, and a file in `cwd` needs no `./`. Raises NotAProgram."""
+    if name in ("python", "python3"):
+        return str(python)
+    found = shutil.which(name, path=path) or (str(cwd / name) if (cwd / name).is_file() else None)
+    if found is None:
+        remedy = "a command begins without a shell, whose words and variables take sh -c '...' or `env` before it"
+        raise NotAProgram(f"no program {name!r} in {cwd} or on {path}: {remedy}")
+    if not os.access(found, os.X_OK):
+        raise NotAProgram(f"cannot execute {name!r}: Permission denied")
+    return found
+
+
+class ScrubbedLog:
+    """A log file of what is printed, without the engine's secrets, and the end of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file, self._secrets = path.open("wb"), known_secrets()
+        self._line = self._end = b""
+        self.written = 0
+        """Bytes printed by the program."""
+
+    def write(self, chunk: bytes) -> None:
+        """Line by line, so that a secret in one is seen whole."""
+        self.written += len(chunk)
+        data = self._line + chunk
+        end = len(data) if len(data) > LONGEST_LINE else max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        self._line = data[end:]
+        self._put(data[:end])
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._put(self._line)
+            self._line = b""
+            self._file.close()
+
+    def _put(self, data: bytes) -> None:
+        clear = scrub(data, self._secrets)
+        self._file.write(clear)
+        self._file.flush()
+        self._end = (self._end + clear)[-END_BYTES:]
+
+    def tail(self) -> list[str]:
+        """The last lines, safe to print (tasks/system/redact.py)."""
+        last = clean((self._end + self._line).decode(errors="replace").rstrip())[-TAIL_LINES:]
+        return [capped(line, LINE_CHARACTERS) for line in last]
+
+    def has_traceback(self) -> bool:
+        """Whether an exception of Python is in the last lines, other than one of a thread or one that was ignored."""
+        lines = ["", *self._end.decode(errors="replace").splitlines()[-TRACEBACK_LINES:]]
+        return any(TRACEBACK.match(line) and not OTHERS.match(above) for above, line in itertools.pairwise(lines))
+
+
+def allowed_memory(limits: Limits) -> int:
+    """Memory that a program may use, in bytes."""
+    stated = limits.memory_gb
+    return psutil.virtual_memory().total * 3 // 4 if stated is None else int(stated * GIB)
+
+
+def rlimits(limits: Limits, level: Level, grouped: bool, gpu: bool) -> dict[str, int]:
+    """Resource limits of each process. Without a control group they bound memory and processes too: memory as address
+    space, except on a GPU, where programs reserve address space without using it."""
+    # The machine's handler of core dumps runs as root; 1 is the only core limit that keeps it from being started.
+    bounds = {"RLIMIT_CORE": 1, "RLIMIT_FSIZE": int(limits.file_gb * GIB)}
+    # Counted for all processes of the user, or taken from all of the machine: a share, and none.
+    bounds |= {"RLIMIT_SIGPENDING": QUEUED_SIGNALS, "RLIMIT_RTPRIO": 0, "RLIMIT_NICE": 0}
+    if not grouped and not gpu:
+        bounds["RLIMIT_AS"] = allowed_memory(limits)
+    if not grouped:
+        user = os.geteuid() if (owner := confinement.owner(level)) is None else owner
+        facts = [process.info for process in psutil.process_iter(["uids", "num_threads"])]
+        threads = [fact["num_threads"] or 0 for fact in facts if fact["uids"] and fact["uids"].real == user]
+        bounds["RLIMIT_NPROC"] = limits.processes + sum(threads)  # the kernel counts all threads of the user
+    return bounds
+
+
+@dataclass
+class ResourceUsage:
+    """What every process below a supervisor uses; one that ends meanwhile is left out: what it held is free again."""
+
+    processes: int = 0
+    memory: int = 0
+    """Resident sets (or, exactly, each one's share of them), and files in memory that have no name, in bytes."""
+    unlinked: int = 0
+    """Files on the disk that have no name any more and are held open, in bytes."""
+    cpu: float = 0.0
+    """Processor time of every process so far, in seconds: of those that live, and of those that were waited for."""
+
+    @classmethod
+    def of(cls, supervisor: int, disk: int, exact: bool = False) -> ResourceUsage:
+        """`disk`: the device that the trial is on."""
+        use, nameless = cls(), dict[tuple[int, int], int]()
+        with suppress(psutil.NoSuchProcess):
+            top = psutil.Process(supervisor)
+            use.cpu += sum(top.cpu_times()[2:4])  # what it waited for: orphans, and the program itself
+            for process in top.children(recursive=True):
+                use.processes += 1
+                with suppress(psutil.Error):
+                    use.cpu += sum(process.cpu_times()[:4])  # its own, and of the children that it waited for
+                    use.memory += process.memory_full_info().pss if exact else process.memory_info().rss
+                with suppress(OSError), os.scandir(f"/proc/{process.pid}/fd") as descriptors:
+                    for descriptor in descriptors:
+                        with suppress(OSError):  # closed meanwhile
+                            status = descriptor.stat()
+                            if stat.S_ISREG(status.st_mode) and not status.st_nlink:
+                                nameless[status.st_dev, status.st_ino] = status.st_blocks * 512
+        for (device, _), size in nameless.items():
+            if device == disk:
+                use.unlinked += size
+            else:
+                use.memory += size
+        return use
+
+
 class Program:
     """One program, from its start to the end of the last of its processes.
 
-    Its standard error goes to `log` (capped), and its standard output too unless `pipes` is set. Use it in the thread
-    that creates it: to the kernel, the end of that thread is the end of the engine.
-
-    Raises:
-        NotAProgram: there is no such program, or it cannot be executed.
-        CannotStart: the machine has no process, memory or disk space left, or cannot confine it at this level.
+    Its standard error goes to `log`, and its standard output too unless `pipes` is set. Use it in the thread
+    that creates it: to the kernel, the end of that thread is the end of the engine. Raises NotAProgram and CannotStart.
     """
 
     def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        cwd: Path,
-        log: Path,
-        marker: str,
-        level: Level,
-        view: VisiblePaths,
-        limits: Limits,
-        pipes: bool = False,
-        slot: Slot = NOWHERE,
-    ) -> None:
+        self, command: Sequence[str], *, cwd: Path, log: Path, marker: str, level: Level, view: VisiblePaths,
+        limits: Limits, pipes: bool = False, slot: Slot = NOWHERE,
+    ) -> None:  # fmt: skip
         self.marker, self.slot, self.limits = marker, slot, limits
         self._told: dict[str, Any] = {}
         """All that its supervisor has reported."""
@@ -98,13 +236,13 @@ class Program:
         environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker, view.python)
         environment |= slot.variables(view.gpu)
         argv = [find_program(command[0], cwd, environment["PATH"], view.python), *command[1:]]
-        free = shutil.disk_usage(self._place).free // MIB
-        if free < DISK_RESERVE // MIB:
-            raise CannotStart(f"the disk of {self._place} has {free} MiB left, a trial needs {DISK_RESERVE // MIB}")
+        if (free := shutil.disk_usage(self._place).free) < DISK_RESERVE:
+            needs = f"a trial needs {DISK_RESERVE // MIB}"
+            raise CannotStart(f"the disk of {self._place} has {free // MIB} MiB left, {needs}")
         file_trees.remove(self._scratch)  # left by an engine that was killed
         self._cleanup = ExitStack()
         try:
-            self._log = CappedLog(log)
+            self._log = ScrubbedLog(log)
             self._cleanup.callback(self._log.close)
             self._start(argv, environment, level, view, cwd, pipes)
         except BaseException as fault:
@@ -122,11 +260,12 @@ class Program:
         size = int(self.limits.scratch_gb * GIB)
         plan = confinement.plan(level, view, argv, cwd=cwd, scratch=self._scratch, scratch_bytes=size)
         if groups := cgroup.find():
-            self._group = groups.make(usage.allowed(self.limits), self.limits.processes)
+            self._group = groups.make(allowed_memory(self.limits), self.limits.processes)
             self._cleanup.callback(self._group.remove)
-        plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
-        plan["rlimits"] = usage.rlimits(self.limits, level, self._group is not None, view.gpu)
-        plan["cores"] = self.slot.cores
+        plan |= {
+            "env": environment, "cores": self.slot.cores, "cgroups": self._group.entrances if self._group else [],
+            "rlimits": rlimits(self.limits, level, self._group is not None, view.gpu),
+        }  # fmt: skip
         self._selector = selectors.DefaultSelector()
         self._cleanup.callback(self._selector.close)
         self._launch(plan, cwd, pipes)
@@ -142,8 +281,8 @@ class Program:
             self._end()
         for pipe in self._pipes:
             self._log.write(b"" if pipe is self.process.stdin else pipe.read())
-        silent = f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {self._log.tail(3)}"
-        why = told.get("why") or silent
+        said = " ".join(self._log.tail()[-3:])
+        why = told.get("why") or f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {said}"
         if told.get("executing") and not self._wrapped:
             raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
         raise CannotStart(f"cannot start {plan['argv'][0]!r}: {why}")
@@ -155,16 +294,11 @@ class Program:
         told = json.dumps({**plan, "engine": os.getpid(), "report": say})
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", supervisor.__file__, told],
-                cwd=cwd,
-                env={SUPERVISOR: self.marker, ENGINE: this_engine(), **passed_on()},
-                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                [sys.executable, "-I", "-S", "-B", supervisor.__file__, told], cwd=cwd, bufsize=0,
+                env={SUPERVISOR: self.marker, ENGINE: this_engine(), **passed_on()}, start_new_session=True,
+                pass_fds=(say,), stdin=subprocess.PIPE if pipes else subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
-                bufsize=0,
-                start_new_session=True,
-                pass_fds=(say,),
-            )
+            )  # fmt: skip
         finally:
             os.close(say)
         for pipe in self._pipes:
@@ -267,12 +401,17 @@ class Program:
             raise Stopped(f"printed more than {self.limits.output_mb:g} MiB (limits.output_mb)")
 
     def tail(self) -> str:
-        """The last lines of its output, for the reason of a crash; each marked, so that none passes for ours."""
-        return "\n".join(f"{SAID}{line}" for line in self._log.tail(12).splitlines())
+        """The last lines of its output, each marked as its own."""
+        return "\n".join(SAID + line for line in self._log.tail())
 
     def has_raised(self) -> bool:
         """Whether the traceback of an exception is in the last lines of its output; it may have been handled."""
         return self._log.has_traceback()
+
+    @property
+    def printed(self) -> int:
+        """Bytes of its output so far."""
+        return self._log.written
 
     @property
     def resources(self) -> tuple[ResourceSample, ...]:
@@ -291,11 +430,6 @@ class Program:
         used = [sample.gpu_memory for sample in self._samples if sample.gpu_memory]
         return tuple(map(max, zip(*used, strict=True))) or None
 
-    @property
-    def printed(self) -> int:
-        """Bytes of its output so far."""
-        return self._log.written
-
     def lacked_memory(self) -> bool:
         """Whether one of its processes was killed for using more memory than it may."""
         return self._group is not None and self._group.ran_out_of_memory()
@@ -303,8 +437,11 @@ class Program:
     def describe(self, status: int) -> str:
         """An exit status in words."""
         if self.lacked_memory():
-            return f"ran out of memory: it may use {usage.allowed(self.limits) / GIB:.3g} GiB (limits.memory_gb)"
-        return usage.ended(status)
+            return f"ran out of memory: it may use {allowed_memory(self.limits) / GIB:.3g} GiB (limits.memory_gb)"
+        if status >= 0:
+            return f"exited with status {status}"
+        name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
+        return f"was ended by {name}{' (out of memory?)' if -status == signal.SIGKILL else ''}"
 
     def _end(self) -> None:
         """Without a supervisor, end all processes that can be found."""
@@ -316,16 +453,19 @@ class Program:
         self._end()
         raise Stopped("its supervisor was killed, and with it all of its processes that could be found")
 
+    def _usage(self, exact: bool = False) -> ResourceUsage:
+        return ResourceUsage.of(self.process.pid, self._disk, exact)
+
     def _look(self) -> None:
         """Every LOOK_SECONDS, check the resources that it uses. Raises Stopped when it exceeds a limit."""
         if clock() - self._looked < LOOK_SECONDS:
             return
         self._looked = clock()
-        now, limits, allowed = usage.measure(self.process.pid, self._disk), self.limits, usage.allowed(self.limits)
+        now, limits, allowed = self._usage(), self.limits, allowed_memory(self.limits)
         elapsed = round(clock() - self.started, 2)
         self._samples.append(ResourceSample(elapsed, round(now.cpu, 2), now.memory, memory_in_use(self.slot.gpus)))
         # The quick measure counts shared pages once per process; the exact one decides.
-        if not self._group and now.memory > allowed < usage.measure(self.process.pid, self._disk, exact=True).memory:
+        if not self._group and now.memory > allowed < self._usage(exact=True).memory:
             raise Stopped(f"used more than {allowed / GIB:.3g} GiB of memory (limits.memory_gb)")
         if now.processes > limits.processes + 2:
             raise Stopped(f"started more than {limits.processes} processes (limits.processes)")
@@ -338,9 +478,7 @@ class Program:
         if reason := outputs.excess(self._scratch, temporary):
             raise Stopped(f"its temporary files (limits.scratch_gb): {reason}")
         if not self._group and psutil.virtual_memory().available < MEMORY_RESERVE:  # some is hidden, as in sockets
-            raise Stopped(
-                f"ran on a machine with less than {MEMORY_RESERVE // MIB} MiB of memory left, kept for others"
-            )
+            raise Stopped(f"left less than {MEMORY_RESERVE // MIB} MiB of the machine's memory, kept for others")
         if shutil.disk_usage(self._place).free < DISK_RESERVE:
             raise Stopped(f"left less than {DISK_RESERVE // MIB} MiB free on the disk, which is kept for others")
 

@@ -14,8 +14,6 @@ MOST_STEPS = 2**53
 """Reports of more steps are ignored: a float does not hold such a number exactly."""
 PROGRESS_LIMIT = 16 * 2**20
 """Bytes of progress.jsonl beyond which a program is stopped: days, at 5 reports a second."""
-LINE_LIMIT = 2**20
-"""Most bytes of a report."""
 REASON_CHARACTERS = 500
 
 
@@ -66,10 +64,10 @@ class Progress:
             return
         except OSError as fault:
             raise BadProgress(f"out/progress.jsonl cannot be read ({fault.strerror}): it must be a file") from fault
+        if self._offset + len(new) >= PROGRESS_LIMIT:
+            raise BadProgress(f"wrote more than {PROGRESS_LIMIT // 2**20} MiB to out/progress.jsonl")
         complete = new[: new.rfind(b"\n") + 1]
         self._offset += len(complete)
-        if self._offset + len(new) - len(complete) >= PROGRESS_LIMIT:
-            raise BadProgress(f"wrote more than {PROGRESS_LIMIT // 2**20} MiB to out/progress.jsonl")
         for line in complete.splitlines():
             self.count += 1
             if (report := parse_report(line)) is None:
@@ -96,8 +94,6 @@ class Progress:
 
 def parse_report(line: bytes) -> dict[str, object] | None:
     """One report, or None: an object with `ready`, `failed`, `note`, or a numeric `elapsed` or `step`."""
-    if len(line) > LINE_LIMIT:
-        return None
     try:
         report = json.loads(line)
     except (ValueError, RecursionError):

@@ -83,8 +83,10 @@ _CLONE, _CLONE3, _SOCKET, _SOCKETPAIR = "clone 56 220", "clone3 435 435", "socke
 _IOCTL, _PRCTL, _FCNTL, _MADVISE = "ioctl 16 29", "prctl 157 167", "fcntl 72 25", "madvise 28 233"
 _FADVISE, _SETRLIMIT, _PRLIMIT = "fadvise64 221 223", "setrlimit 160 164", "prlimit64 302 261"
 
-_LOAD, _AND, _EQUAL, _GREATER, _MASKED, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x45, 0x06
+_LOAD, _AND, _EQUAL, _GREATER, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+"""Where a call's number, its convention and its arguments are in what a filter sees."""
 
 
 def is_known() -> bool:
@@ -107,86 +109,81 @@ def without_namespaces(network: bool, landlock: int) -> bytes:
         refused += _TRUNCATE
     if landlock < 6:  # only the filter keeps it from signalling others, so it can signal no process at all
         refused += _SIGNALS
-    code = _common() + _sockets((INET, INET6, NETLINK) if network else ()) + _refuse(refused, errno.EPERM)
+    code = _common() + _sockets((INET, INET6, NETLINK) if network else ()) + _refuse(refused)
     # Setting a file's time to now is refused: it would work where writing is not allowed.
-    code += b"".join(_refuse_requests(table, times, (0,)) for table, times in _TOUCHES.items())
+    code += b"".join(_refuse(table, argument=times, values=(0,)) for table, times in _TOUCHES.items())
     # These succeed without effect: copying a file sets its mode and times, and must not fail for it.
-    code += _refuse(_MARKS, 0) + _only(_ONLY_ITSELF, 0, 0)
+    code += _refuse(_MARKS, 0) + _refuse(_ONLY_ITSELF, argument=0, unless=(0,))
     for table, process in _OF_A_PROCESS.items():
-        code += _only(table, 0, process) + _only(table, 1, 0)
+        code += _refuse(table, argument=0, unless=(process,)) + _refuse(table, argument=1, unless=(0,))
     return _program(code)
 
 
 def _common() -> bytes:
-    code = _refuse(_ALWAYS, errno.EPERM) + _refuse(_CLONE3, errno.ENOSYS)
-    code += _when(_CLONE, 0, _jump(_MASKED, NEW_NAMESPACES, 0, 1) + _refusal(errno.EPERM))
-    code += _refuse_requests(_PRCTL, 0, PRCTL) + _refuse_requests(_IOCTL, 1, TERMINALS_AND_OWNERS)
+    code = _refuse(_ALWAYS) + _refuse(_CLONE3, errno.ENOSYS)
+    code += _refuse(_CLONE, argument=0, mask=NEW_NAMESPACES, unless=(0,))
+    code += _refuse(_PRCTL, argument=0, values=PRCTL) + _refuse(_IOCTL, argument=1, values=TERMINALS_AND_OWNERS)
     # As on a file system, and on a kernel, that do not know them: programs that use them then do without.
-    kinds = b"".join(_jump(_EQUAL, kind, 0, 1) + _refusal(errno.ENOTTY) for kind in OF_FILE_SYSTEMS)
-    code += _when(_IOCTL, 1, _statement(_AND, 0xFF00) + kinds) + _when(_FCNTL, 1, _allow_only(FCNTL, errno.EINVAL))
+    code += _refuse(_IOCTL, errno.ENOTTY, argument=1, mask=0xFF00, values=OF_FILE_SYSTEMS)
+    code += _refuse(_FCNTL, errno.EINVAL, argument=1, unless=FCNTL)
     # Without effect: advice binds nobody, and what a trial leaves is read on the same machine.
-    code += _refuse_requests(_MADVISE, 2, (MERGEABLE, COLD, PAGEOUT), 0)
-    code += _refuse_requests(_FADVISE, 3, (DONTNEED,), 0)
+    code += _refuse(_MADVISE, 0, argument=2, values=(MERGEABLE, COLD, PAGEOUT))
+    code += _refuse(_FADVISE, 0, argument=3, values=(DONTNEED,))
     # Of the caller without effect, as under a cpuset: who pins a thread does not fail for it, and leaves no core.
-    code += _only(_AFFINITY, 0, 0) + _refuse(_AFFINITY, 0)
-    return code + _refuse(_OF_THE_MACHINE, 0) + _core_limit()
+    code += _refuse(_AFFINITY, argument=0, unless=(0,)) + _refuse(_AFFINITY, 0)
+    # The limit on core dumps is kept, without a word: at 0, unlike 1, the machine's own handler would be started.
+    code += _refuse(_SETRLIMIT, 0, argument=0, values=(RLIMIT_CORE,))
+    return code + _refuse(_OF_THE_MACHINE, 0) + _keep_core_limit()
 
 
-def _core_limit() -> bytes:
-    """Keep the limit on core dumps, without a word: at 0, unlike 1, the machine's own handler would be started."""
+def _keep_core_limit() -> bytes:
+    """The same of prlimit64, where a null pointer in its third argument only asks."""
     kept = _jump(_EQUAL, 0, 1, 0) + _refusal(0)
-    new = _statement(_LOAD, 16 + 8 * 2) + kept + _statement(_LOAD, 16 + 8 * 2 + 4) + kept  # a null pointer only asks
-    code = _when(_PRLIMIT, 1, _jump(_EQUAL, RLIMIT_CORE, 0, len(new) // 8) + new)
-    return code + _refuse_requests(_SETRLIMIT, 0, (RLIMIT_CORE,), 0)
+    low, high = (_statement(_LOAD, _ARGUMENTS + 8 * 2 + half) for half in (0, 4))
+    new = low + kept + high + kept
+    inner = _statement(_LOAD, _ARGUMENTS + 8) + _jump(_EQUAL, RLIMIT_CORE, 0, len(new) // 8) + new
+    return _of_calls(_PRLIMIT, inner + _statement(_LOAD, _NUMBER))
 
 
 def _sockets(families: tuple[int, ...]) -> bytes:
     """Refuse all sockets but those of these families."""
-    code = _when(_SOCKET, 0, _allow_only(families))
+    code = _refuse(_SOCKET, errno.EACCES, argument=0, unless=families)
     if UNIX not in families:  # a pair of datagram sockets can be pointed at any other; connected ones cannot
-        code += _when(_SOCKETPAIR, 1, _statement(_AND, 0xF) + _allow_only((STREAM, SEQPACKET)))
+        code += _refuse(_SOCKETPAIR, errno.EACCES, argument=1, mask=0xF, unless=(STREAM, SEQPACKET))
     return code
-
-
-def _allow_only(values: tuple[int, ...], number: int = errno.EACCES) -> bytes:
-    granted = (_jump(_EQUAL, value, 0, 1) + _statement(_RETURN, _ALLOW) for value in values)
-    return b"".join(granted) + _refusal(number)
 
 
 def _program(code: bytes) -> bytes:
     """The whole filter: refuse foreign calling conventions and unknown calls, then `code`, then allow."""
     _, architecture = ARCHITECTURES[platform.machine()]
-    head = _statement(_LOAD, 4) + _jump(_EQUAL, architecture, 1, 0) + _statement(_RETURN, _KILL)
-    head += _statement(_LOAD, 0)
-    head += _jump(_GREATER, YOUNGEST, 0, 1) + _refusal(errno.ENOSYS)
+    head = _statement(_LOAD, _ARCHITECTURE) + _jump(_EQUAL, architecture, 1, 0) + _statement(_RETURN, _KILL)
+    head += _statement(_LOAD, _NUMBER) + _jump(_GREATER, YOUNGEST, 0, 1) + _refusal(errno.ENOSYS)
     return head + code + _statement(_RETURN, _ALLOW)
 
 
-def _calls(table: str) -> list[int]:
-    """The numbers of a table's calls on this machine, without those that it does not have."""
+def _refuse(
+    table: str, number: int = errno.EPERM, *, argument: int | None = None, mask: int = 0,
+    values: tuple[int, ...] = (), unless: tuple[int, ...] = (),
+) -> bytes:  # fmt: skip
+    """Refuse a table's calls; with `argument`, those in which its low half, or what `mask` leaves of it, is one of
+    `values`, or is none of `unless`.
+    """
+    if argument is None:
+        return _of_calls(table, _refusal(number))
+    code = _statement(_LOAD, _ARGUMENTS + 8 * argument) + (_statement(_AND, mask) if mask else b"")
+    code += b"".join(_jump(_EQUAL, value, 0, 1) + _refusal(number) for value in values)
+    if not values:
+        granted = (_jump(_EQUAL, value, len(unless) - place, 0) for place, value in enumerate(unless))
+        code += b"".join(granted) + _refusal(number)
+    return _of_calls(table, code + _statement(_LOAD, _NUMBER))  # for what follows
+
+
+def _of_calls(table: str, code: bytes) -> bytes:
+    """Run `code` for each of a table's calls, without those that this machine does not have."""
     column = 1 + ARCHITECTURES[platform.machine()][0]
     rows = [entry.split() for entry in table.replace("\n", "  ").split("  ") if entry.strip()]
-    return [int(row[column]) for row in rows if row[column] != "-"]
-
-
-def _refuse(table: str, number: int) -> bytes:
-    return b"".join(_jump(_EQUAL, call, 0, 1) + _refusal(number) for call in _calls(table))
-
-
-def _refuse_requests(table: str, argument: int, requests: tuple[int, ...], number: int = errno.EPERM) -> bytes:
-    """Refuse the table's calls with one of these as their argument."""
-    refused = b"".join(_jump(_EQUAL, request, 0, 1) + _refusal(number) for request in requests)
-    return _when(table, argument, refused)
-
-
-def _only(table: str, argument: int, value: int) -> bytes:
-    return _when(table, argument, _jump(_EQUAL, value, 1, 0) + _refusal(errno.EPERM))
-
-
-def _when(table: str, argument: int, code: bytes) -> bytes:
-    """For each of the table's calls, run `code` on the low half of an argument, and load the call's number again."""
-    inner = _statement(_LOAD, 16 + 8 * argument) + code + _statement(_LOAD, 0)
-    return b"".join(_jump(_EQUAL, call, 0, len(inner) // 8) + inner for call in _calls(table))
+    calls = [int(row[column]) for row in rows if row[column] != "-"]
+    return b"".join(_jump(_EQUAL, call, 0, len(code) // 8) + code for call in calls)
 
 
 def _refusal(number: int) -> bytes:

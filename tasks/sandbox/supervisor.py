@@ -2,10 +2,9 @@
 
     python -I -S supervisor.py PLAN   # {"argv": [...], "env": {...}, "engine": 123, "report": 5, ...}, as JSON
 
-It forks; the child enters the cgroups, takes on the limits and restrictions of the plan, and becomes the program. The
-supervisor is a child subreaper: every orphan of the program becomes its child, so it finds every descendant by its
-parent, whatever the program did to its session, name or environment. It ends when the last of them is gone; when the
-engine dies, it ends them first.
+It forks; the child takes on the plan's limits and restrictions, and becomes the program. The supervisor is a child
+subreaper: every orphan of the program becomes its child, so it finds every descendant by its parent, whatever that did
+to its session, name or environment. It ends when the last of them is gone; when the engine dies, it ends them first.
 
     SIGTERM   kill everything at once        SIGUSR1   ask the program to end (SIGTERM to all of its processes)
 
@@ -13,8 +12,7 @@ On the descriptor `report` it writes JSON lines: `{"started": pid}`, or if the p
 `{"confining" or "executing": true, "why": text}`; `{"status": n}`, counted as in subprocess, when the program has
 ended; `{"over": true}` when no process is left.
 
-It is run as a file and imports nothing but the standard library. Landlock's constants are those of linux/landlock.h;
-see landlock(7), prctl(2), capabilities(7).
+It imports nothing but the standard library. See landlock(7) and linux/landlock.h, prctl(2), capabilities(7).
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import IO, Any
 
 FILTER_DESCRIPTOR = 9
@@ -100,14 +99,14 @@ def _start(plan: dict[str, Any]) -> int:
         except (OSError, ValueError) as fault:
             path = getattr(fault, "filename", None)
             why = (getattr(fault, "strerror", None) or str(fault)) + (f" ({path})" if path else "")
-            os.write(say, json.dumps({stage: True, "why": why}).encode())
+            os.write(say, json.dumps({stage: True, "why": why}).encode() + b"\n")
         os._exit(127)
     os.close(say)
     with os.fdopen(hear, "rb") as pipe:
         failure = pipe.read()
     if failure:
         os.waitpid(program, 0)
-        os.write(plan["report"], failure + b"\n")
+        os.write(plan["report"], failure)
         os._exit(127)
     return program
 
@@ -229,18 +228,14 @@ def _has_children() -> bool:
 
 def _read(path: str) -> bytes:
     """A process's file in /proc; empty when it has just ended."""
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
+    with suppress(OSError), open(path, "rb") as file:
+        return file.read()
+    return b""
 
 
 def _signal(pid: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError):  # it has just ended
         os.kill(pid, number)
-    except ProcessLookupError:
-        return  # it has just ended
 
 
 def _write(path: str, text: str) -> None:
@@ -280,8 +275,8 @@ def _landlock(
     version: int, rules: list[tuple[str, bool]], network: bool, hidden: Sequence[str] = (), listed: Sequence[str] = ()
 ) -> None:
     """Restrict file access to the rules, (path, writable) each; TCP, signals and sockets as far as `version` can. Of
-    folders in `hidden`, real paths, only names can be read, unless a rule is about them or what is in them; of those
-    in `listed` the names too."""
+    folders in `hidden` (real paths, unless a rule is about them) and `listed` only names can be read.
+    """
     known = (1 << FS_RIGHTS[min(version, max(FS_RIGHTS))]) - 1
     size = 8 if version < 4 else 16 if version < 6 else 24
     asked = (ctypes.c_uint64 * 3)(known, 0 if network else TCP, SCOPES)

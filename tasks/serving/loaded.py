@@ -25,9 +25,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from environments import Environment, judge_name
 from environments.judges import Misbehaved
-from environments.judges._conversation import Conversation
-from environments.judges._leaves import Leaf, accept, columns, fault, frame_bytes
-from environments.judges.control import PROTOCOL, Control
+from environments.judges._playing import Leaf, frame_bytes, read_actions
+from environments.judges.control import PROTOCOL, Control, Conversation
 from environments.limits import Limits
 from environments.plugins import Refused
 from tasks.sandbox import confinement, isolation, outputs
@@ -174,11 +173,10 @@ class Policy:
         sent = [part.astype(leaf.dtype).tobytes() for leaf, part in zip(self._seen, parts, strict=True)]
         frame = b"\1" * len(rows) * 2 + b"".join(sent)  # each row is active, and begins an episode
         answer = self._answered(json.dumps(hello).encode() + b"\n", frame, frame_bytes(self._taken, len(rows)))
-        taken = []
-        for leaf, column in zip(self._taken, columns(self._taken, len(rows), answer), strict=True):
-            if wrong := fault(leaf, column, np.ones(len(rows), np.bool_)):
-                raise CannotPredict(f"the program answered {wrong[1].strip(',')} for row {wrong[0]}")
-            taken.append(accept(leaf, column))
+        try:
+            taken = read_actions(self._taken, answer, np.ones(len(rows), np.bool_))
+        except Misbehaved as wrong:
+            raise CannotPredict(f"the program {wrong}") from wrong
         if len(taken) == 1 and taken[0].ndim == 1:
             return taken[0]
         return np.concatenate([column.reshape(len(rows), -1) for column in taken], axis=1)

@@ -23,7 +23,7 @@ from environments import Environment
 from tasks.evaluate import judge_run
 from tasks.machine.slots import slots_of
 from tasks.sandbox.confinement import Level
-from tasks.sandbox.isolation import Isolation, findings
+from tasks.sandbox.isolation import Isolation, working
 from tasks.store.workspace import TrialDir, baseline_files
 from tasks.system import orphans
 from tasks.system.slot import NOWHERE, VISIBLE, Slot
@@ -34,7 +34,7 @@ from tests.support.nvml import nvml
 from tests.support.prime_rl_problem import laid
 from tests.support.toy import GREEDY, SANDBOX, start, status
 
-WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
+WORKING: list[Level] = working()
 WITH_SOCKETS: Level = "bwrap" if "bwrap" in WORKING else "none"
 """The strongest level here at which prime-rl's processes can talk to each other."""
 

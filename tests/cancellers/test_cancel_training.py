@@ -11,7 +11,7 @@ from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
 from tasks.store.workspace import TrialDir
 from tasks.train import ReasonToStop, run_program
-from tasks.trial import TWENTIETHS, Curve, EarlyStop, Proposal, Run
+from tasks.trial import TWENTIETHS, EarlyStop, Proposal, Run
 from tests.support.levels import STRONGEST_AND_NONE
 from tests.support.toy import SANDBOX, quadratic
 
@@ -68,23 +68,6 @@ def test_a_curve_holds_what_was_last_reported_at_each_twentieth_of_the_time(tmp_
     assert run.curve[:9] == (3.0,) * 9
     assert (run.curve[-1], run.reported) == (2.0, 2.0)
     assert set(run.curve) == {3.0, 2.0}
-
-
-def test_a_canceller_is_asked_once_per_twentieth_but_the_last_and_only_when_something_was_reported(
-    tmp_path: Path,
-) -> None:
-    asked: list[Curve] = []
-
-    def look(curve: Curve) -> None:
-        asked.append(curve)
-
-    program = (
-        START + "for step in range(41): report(step, None if step < 10 else 1.0); time.sleep(0.01)\n"
-        "time.sleep(0.3)\nsave()"
-    )
-    run = train(tmp_path, program, look, budget_steps=40)
-    assert (run.status, run.due) == ("finished", None)
-    assert asked == [run.curve[:length] for length in range(5, TWENTIETHS)]
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 from environments.judges import Misbehaved
-from environments.judges._playing import EnvSource, opened
+from environments.judges._playing import EnvSource, Lanes, opened
 from tests.support.processes import own_children
 
 SECONDS = 60.0
@@ -72,13 +73,28 @@ class Odd(gymnasium.Env):
 
     def step(self, action):
         self.steps += 1
-        print("x" * 10**5)
         if self.steps > 2:
             exec(self.does)
         return self.observation_space.low, self.observation_space.high[:1], self.steps > 5, False, {}
 
 gymnasium.register("Odd-v0", Odd, max_episode_steps=50)
 """
+
+
+@contextmanager
+def odd(folder: Path, does: str, check: Callable[[], None] = nobody) -> Iterator[Lanes]:
+    """A lane of an environment that does this at its third step."""
+    (folder / "odd_lanes.py").write_text(ODD)
+    with opened([EnvSource("odd_lanes:Odd-v0", None, {"does": does}, "[control]")], 1, folder, SECONDS, check) as lanes:
+        lanes.reset({0: 1})
+        yield lanes
+    assert not own_children("environments.judges._process")
+
+
+def play(lanes: Lanes) -> None:
+    replies = answers(1)
+    while lanes.active.any():
+        lanes.step(next(replies))
 
 
 @pytest.mark.parametrize(
@@ -93,33 +109,23 @@ gymnasium.register("Odd-v0", Odd, max_episode_steps=50)
 def test_what_a_foreign_environment_does_is_a_reason_and_nothing_else(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], does: str, reason: str
 ) -> None:
-    (tmp_path / "odd_lanes.py").write_text(ODD.replace('print("x" * 10**5)', "pass"))
-    source = EnvSource("odd_lanes:Odd-v0", None, {"does": does}, "[control]")
-    with opened([source], 1, tmp_path, SECONDS, nobody) as lanes:
-        lanes.reset({0: 1})
+    with odd(tmp_path, does) as lanes:
         lanes._processes[0]._seconds = 2
-        steps = (lanes.step(answer) for answer in answers(1))
         with pytest.raises(Misbehaved, match=re.escape(reason)):
-            list(steps)
+            play(lanes)
     assert capfd.readouterr() == ("", "")
-    assert not own_children("environments.judges._process")
 
 
 def test_what_it_prints_is_forgotten_and_an_array_of_one_number_is_a_reward(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "odd_lanes.py").write_text(ODD)
-    source = EnvSource("odd_lanes:Odd-v0", None, {"does": "pass"}, "[control]")
-    with opened([source], 1, tmp_path, SECONDS, nobody) as lanes:
-        lanes.reset({0: 1})
-        replies = answers(1)
-        while lanes.active.any():
-            lanes.step(next(replies))
+    with odd(tmp_path, 'print("x" * 10**6)') as lanes:
+        play(lanes)
         assert lanes.returns == [6 * 9.0]
     assert capfd.readouterr() == ("", "") and "odd_lanes" not in sys.modules
 
 
-def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+def test_workers_end_with_the_process_that_started_them() -> None:
     program = (
         "import os, signal\n"
         "from environments.judges import _playing\n"
@@ -135,16 +141,13 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
 
 
 def test_a_judgement_ends_though_the_environment_never_comes_back(tmp_path: Path) -> None:
-    def ended() -> None:
-        raise KeyboardInterrupt
-
-    (tmp_path / "odd_lanes.py").write_text(ODD.replace('print("x" * 10**5)', "pass"))
-    source = EnvSource("odd_lanes:Odd-v0", None, {"does": "time.sleep(600)"}, "[control]")
     started: list[int] = []
-    with opened([source], 1, tmp_path, 600, lambda: ended() if started else None) as lanes:
-        lanes.reset({0: 1})
+
+    def end() -> None:
+        if started:
+            raise KeyboardInterrupt
+
+    with odd(tmp_path, "time.sleep(600)", end) as lanes:
         started.append(1)
-        steps = (lanes.step(answer) for answer in answers(1))
         with pytest.raises(KeyboardInterrupt):
-            list(steps)
-    assert not own_children("environments.judges._process")
+            play(lanes)

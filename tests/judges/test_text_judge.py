@@ -15,8 +15,8 @@ import pytest
 
 import environments
 from environments import Environment
-from environments.judges import ComparisonBlock, Exam, Misbehaved, _questions
-from environments.judges.text import Text
+from environments.judges import ComparisonBlock, Exam, Misbehaved
+from environments.judges.text import Text, share_of
 from environments.score import Score
 from tasks.evaluate import judge_run
 from tasks.sandbox import outputs
@@ -45,14 +45,12 @@ def answers(folder: Path) -> list[dict[str, Any]]:
 
 HALF = """
 say({"ready": True})
-while "end" not in (request := hear()):
-    for index, prompt in enumerate(request["prompts"]):
-        greedy = request["temperature"] == 0
-        texts = [text(right(prompt) if greedy or at % 2 else "none", cut=not at) for at in range(request["samples"])]
-        say({"index": index, "completions": texts, "tokens": 5 * len(texts)})
-say({"finished": True})
+request = hear()
+for index, prompt in enumerate(request["prompts"]):
+    texts = [text(right(prompt) if at % 2 else "none", cut=not at) for at in range(request["samples"])]
+    say({"index": index, "completions": texts, "tokens": 5 * len(texts)})
 """
-"""Every second sample is right, and so is the likeliest answer; each first one is cut."""
+"""Every second sample is right; each first one is cut."""
 
 
 # What is measured
@@ -60,14 +58,12 @@ say({"finished": True})
 
 def test_a_unit_is_the_mean_reward_of_a_questions_samples_and_the_rest_stands_beside(tmp_path: Path) -> None:
     score = judged(HALF, tmp_path, exam(tmp_path, questions(5)), samples=4)
-    assert score.units == (0.5,) * 5
-    assert score.value == 0.5
-    assert score.also == {"pass@1/greedy": 1.0, "tokens/mean": 5.0, "truncated/share": 0.25}
-    assert len((tmp_path / "scored").read_text()) == 5 * 2, "equal answers to a question are scored once"
+    assert score.units == (0.5,) * 5 and score.value == 0.5
+    assert score.also == {"tokens/mean": 5.0, "truncated/share": 0.25}
     first = answers(tmp_path)[0]
     assert first["expected"] == str(eval(first["text"]))
     assert sorted(first["sampled"]["completions"]) == sorted([first["expected"], "none"] * 2)
-    assert first["greedy"]["rewards"] == [1.0]
+    assert sorted(first["sampled"]["rewards"]) == [0.0, 0.0, 1.0, 1.0]
 
 
 def test_a_taskset_of_plain_functions_asks_and_pays_with_all_that_a_line_holds(tmp_path: Path) -> None:
@@ -80,21 +76,15 @@ def test_a_taskset_of_plain_functions_asks_and_pays_with_all_that_a_line_holds(t
 
 
 def test_the_seed_draws_the_questions_and_their_order_and_the_samples(tmp_path: Path) -> None:
-    def asked(seed: int) -> tuple[list[str], list[dict[str, Any]]]:
-        spy = GENERATOR_OF + 'hear_ = hear\ndef hear():\n    told = hear_()\n    log.write(json.dumps(told) + "\\n")\n'
-        spy = spy.replace("how = hear()", "how = hear()\nlog = open('log', 'w')") + "    log.flush()\n    return told\n"
-        judged(RIGHT, tmp_path, exam(tmp_path, questions(40), seed), prelude=spy, questions=10)
-        requests = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-        drawn = [kept["question"] for kept in answers(tmp_path)]
-        return drawn, [{key: told[key] for key in ("prompts", "seed")} for told in requests[:2]]
+    def asked(seed: int) -> tuple[list[str], dict[str, Any]]:
+        spy = RIGHT.replace("request = hear()", "request = hear()\nopen('log', 'w').write(json.dumps(request))")
+        judged(spy, tmp_path, exam(tmp_path, questions(40), seed), questions=10)
+        return [kept["question"] for kept in answers(tmp_path)], json.loads((tmp_path / "log").read_text())
 
     assert asked(1) == asked(1)
     first, other = asked(1), asked(2)
-    assert len(set(first[0])) == 10
-    assert set(first[0]) != set(other[0])
-    assert first[0] != sorted(first[0])
-    assert first[1][0]["seed"] != first[1][1]["seed"]
-    assert first[1][0]["seed"] != other[1][0]["seed"]
+    assert len(set(first[0])) == 10 and set(first[0]) != set(other[0]) and first[0] != sorted(first[0])
+    assert first[1]["seed"] != other[1]["seed"]
 
 
 def test_each_use_has_its_own_pool_and_the_control_look_has_the_searchs(tmp_path: Path) -> None:
@@ -109,29 +99,14 @@ def test_each_use_has_its_own_pool_and_the_control_look_has_the_searchs(tmp_path
     assert many == {"search": 2, "control": 2, "confirm": 3, "report": 4}
 
 
-def test_the_blocks_of_a_comparison_share_out_the_pool_and_each_source_of_it() -> None:
-    pool = tuple(_questions.Question(f"{at:016x}", at, "ab"[at % 2]) for at in range(22))
-    blocks = [_questions.share(pool, ComparisonBlock(number, 4)) for number in (1, 2, 3, 4)]
-    assert sorted(question.place for block in blocks for question in block) == list(range(22)), "each question once"
-    for block in blocks:
-        assert {sum(question.source == source for question in block) for source in "ab"} <= {2, 3}
-    assert blocks == [_questions.share(pool, ComparisonBlock(number, 4)) for number in (1, 2, 3, 4)]
-    assert _questions.share(pool, None) == pool
-    with pytest.raises(ValueError, match="11 questions of source 'a' for 12 blocks"):
-        _questions.share(pool, ComparisonBlock(1, 12))
-
-
-def test_sources_are_averaged_by_themselves_in_equal_numbers_and_weighted(tmp_path: Path) -> None:
-    rows = questions(30, ["gsm", "math", "gsm"])  # 20 and 10
-    body = HALF.replace("greedy or at % 2", "eval(prompt[-1]['content']) % 3 == 2")  # the questions of math
-    score = judged(body, tmp_path, exam(tmp_path, rows), questions=10, sources={"math": 3, "gsm": 1}, temperature=0.5)
-    assert score.n == 10
-    assert score.units == (0.0,) * 5 + (1.0,) * 5
-    assert score.value == 0.75
-    assert score.also["source/gsm"] == 0.0
-    assert score.also["source/math"] == 1.0
-    assert score.also["pass@1/greedy"] == 0.75
-    assert sum(kept["source"] == "gsm" for kept in answers(tmp_path)) == 5
+def test_the_blocks_of_a_comparison_share_out_the_pool() -> None:
+    pool: list[dict[str, Any]] = [{"line": at} for at in range(22)]
+    blocks = [share_of(pool, ComparisonBlock(number, 4)) for number in (1, 2, 3, 4)]
+    assert sorted(question["line"] for block in blocks for question in block) == list(range(22)), "each question once"
+    assert {len(block) for block in blocks} == {5, 6}
+    assert blocks == [share_of(pool, ComparisonBlock(number, 4)) for number in (1, 2, 3, 4)]
+    with pytest.raises(ValueError, match="22 questions for 23 blocks"):
+        share_of(pool, ComparisonBlock(1, 23))
 
 
 def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_path: Path) -> None:
@@ -152,7 +127,7 @@ def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_pat
         ("say(UP); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", "bytes where one line was due"),
         ("say(UP); say({'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}); hear()", "not asked, prompt 2"),
         ("say(UP); say({'index': 0, 'completions': [text('1')], 'tokens': 2}); hear()", "not asked, prompt 0"),
-        ("say(UP); say({}); hear()", "in another form"),
+        ("say(UP); say([]); hear()", "in another form"),
     ],
 )
 def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words: str, tmp_path: Path) -> None:
@@ -160,39 +135,22 @@ def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words:
         judged(f"UP = {{'ready': True}}\n{body}", tmp_path, exam(tmp_path, questions(2)), answer_seconds=2.0)
 
 
-def test_likeliest_answers_that_cannot_be_had_cost_no_score(tmp_path: Path) -> None:
-    fails = "        if not request['temperature']:\n            raise SystemExit(3)\n        texts ="
-    score = judged(RIGHT.replace("        texts =", fails), tmp_path, exam(tmp_path, questions(2)))
-    assert score.units == (1.0, 1.0) and "pass@1/greedy" not in score.also
-
-
 def test_questions_that_failed_refuse_the_score_with_their_number_and_the_first_reason(tmp_path: Path) -> None:
     body = RIGHT.replace(
         '    say({"index": index, "c',
-        '    if int(prompt[-1]["content"][0]) < 3:\n            say({"index": index, "error": "HTTP 500\\x1b[31m"})\n'
-        '            continue\n        say({"index": index, "c',
+        '    if int(prompt[-1]["content"][0]) < 3:\n        say({"index": index, "error": "HTTP 500\\x1b[31m"})\n'
+        '        continue\n    say({"index": index, "c',
     )
     with pytest.raises(Misbehaved, match=r"^3 of 5 questions .*0\d.*: HTTP 500\[31m$"):
         judged(body, tmp_path, exam(tmp_path, questions(5)))
     kept = {one["question"]: one["sampled"] for one in answers(tmp_path)}
-    assert kept["0" * 16] == {"error": "HTTP 500[31m"}
+    assert kept["0" * 16] == {"error": "HTTP 500\x1b[31m"}
     assert kept["0" * 15 + "4"]["rewards"] == [1.0, 1.0]
-    assert not any("greedy" in one for one in answers(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("rows", "settings", "words"),
-    [
-        (questions(9, ["a", "b", "a"]), {"questions": 8}, "has 3 questions of source 'b', and 4 are to be asked"),
-        (questions(4, ["a", "b"]), {"sources": {"a": 1, "c": 1}}, "has the sources a, b, the weights .* are for a, c"),
-        ([*questions(2), {"id": "x", "question": "1", "answer": "1", "source": "a"}], {}, "with a source and without"),
-    ],
-)  # fmt: skip
-def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
-    rows: list[dict[str, Any]], settings: dict[str, Any], words: str, tmp_path: Path
-) -> None:
-    with pytest.raises(Misbehaved, match=words):
-        judged(RIGHT, tmp_path, exam(tmp_path, rows), **settings)
+def test_more_questions_than_there_are_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Misbehaved, match="has 3 questions, and 4 are to be asked"):
+        judged(RIGHT, tmp_path, exam(tmp_path, questions(3)), questions=4)
 
 
 @pytest.mark.parametrize(

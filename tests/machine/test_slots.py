@@ -26,10 +26,9 @@ from environments.plugins import Refused
 from tasks.evaluate import judge_run
 from tasks.machine.gpus import Gpu
 from tasks.machine.slots import Slots, locks_folder, slots_of
-from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import Isolation
-from tasks.sandbox.program import Program
+from tasks.sandbox.program import SAID, Program
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.system.slot import NOWHERE, VISIBLE, Slot

@@ -87,7 +87,7 @@ EDITS = [
     (
         "what no reader comes to the end of",
         rewritten("x = improve(config", f"y = f'{'{x}' * 80_000}'\nx = improve(config"),
-        "the edited program takes more than 3 s of processor time to be read",
+        "the text takes more than 3 s of processor time to be read",
     ),
 ]  # fmt: skip
 

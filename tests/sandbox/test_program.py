@@ -54,6 +54,13 @@ def train(
     return run_program(marker, environment, isolation, frozen, place, Proposal({"x": 1.0}), seed=7)
 
 
+def started(tmp_path: Path, code: str, level: Level, marker: str) -> Program:
+    return Program(
+        ["python", "-c", code], cwd=tmp_path, log=tmp_path / "log", marker=marker, level=level,
+        view=VisiblePaths((tmp_path,), ()), limits=Limits(),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("level", WORKING)
 @pytest.mark.parametrize("fault", [KeyboardInterrupt(), OSError(28, "No space left on device")])
 def test_a_start_that_is_broken_off_leaves_no_process_and_nothing_open(
@@ -67,10 +74,7 @@ def test_a_start_that_is_broken_off_leaves_no_process_and_nothing_open(
 
     monkeypatch.setattr(Program, "_hear", break_off)
     with pytest.raises(KeyboardInterrupt if isinstance(fault, KeyboardInterrupt) else CannotStart):
-        Program(
-            ["python", "-c", "import time\ntime.sleep(60)"], cwd=tmp_path, log=tmp_path / "log", marker="test/off",
-            level=level, view=VisiblePaths((tmp_path,), ()), limits=Limits(),
-        )  # fmt: skip
+        started(tmp_path, "import time\ntime.sleep(60)", level, "test/off")
     (program,) = begun
     assert program.process.returncode is not None
     assert all(pipe.closed for pipe in program._pipes)
@@ -106,14 +110,6 @@ def test_a_bad_program_is_one_crash_with_a_reason(
     run = train(tmp_path, program, level=level, budget=1 if HANGS in program else 60)
     assert run.status == "crash", what
     assert run.error is not None and run.error.startswith(reason), (what, run.error)
-
-
-@pytest.mark.parametrize("level", WORKING)
-def test_what_a_program_leaves_running_is_killed_and_costs_nothing(tmp_path: Path, level: Level) -> None:
-    leave = f"import subprocess\nsubprocess.Popen({SLEEP.split()}, start_new_session=True)"
-    run = train(tmp_path, SAVE + leave, level=level)
-    assert not alive(SLEEP)
-    assert run.status == "finished", run.error
 
 
 def test_the_budget_begins_when_the_program_says_that_it_is_ready(tmp_path: Path) -> None:
@@ -187,10 +183,7 @@ def test_a_killed_keeper_is_noticed_and_nothing_of_its_program_is_left(tmp_path:
     """One child has thrown its marker away: where there are control groups, or namespaces, it goes too."""
     bare = ", env={}" if cgroup.find() or level == "bwrap" else ""
     code = f"import subprocess, time\nsubprocess.Popen({SLEEP.split()}, start_new_session=True{bare})\n{NAP}"
-    with Program(
-        ["python", "-c", code], cwd=tmp_path, log=tmp_path / "log", marker="test/kept", level=level,
-        view=VisiblePaths((tmp_path,), ()), limits=Limits(),
-    ) as program:  # fmt: skip
+    with started(tmp_path, code, level, "test/kept") as program:
         wait_for(lambda: alive(SLEEP))
         os.kill(program.process.pid, signal.SIGKILL)
         with pytest.raises(Stopped, match="killed"):
@@ -212,10 +205,7 @@ if os.fork() == 0:
 
 @pytest.mark.parametrize("level", WORKING)
 def test_a_chain_that_forks_faster_than_one_can_look_is_ended(tmp_path: Path, level: Level) -> None:
-    with Program(
-        ["python", "-c", CHAIN], cwd=tmp_path, log=tmp_path / "log", marker="test/chain", level=level,
-        view=VisiblePaths((tmp_path,), ()), limits=Limits(),
-    ):  # fmt: skip
+    with started(tmp_path, CHAIN, level, "test/chain"):
         wait_for(lambda: alive(NAP))
     assert not alive(NAP) and not orphans.marked("test/chain")
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tasks.sandbox.confinement import Level
-from tasks.sandbox.isolation import findings
+from tasks.sandbox.isolation import working
 
-WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
+WORKING: list[Level] = working()
 """Every level that this machine offers, the strongest first."""
 SANDBOXED: list[Level] = [level for level in WORKING if level != "none"]
 """Those that keep a program from what is not its own."""

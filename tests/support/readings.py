@@ -1,4 +1,4 @@
-"""Functions for tasks/sandbox/reading/reader.py to run: each meets another limit."""
+"""Functions for tasks/sandbox/reader.py to run: each meets another limit."""
 
 from __future__ import annotations
 

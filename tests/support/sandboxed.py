@@ -9,9 +9,8 @@ from typing import Any
 
 from environments.limits import Limits
 from tasks.sandbox import confinement
-from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
-from tasks.sandbox.program import Program
+from tasks.sandbox.program import SAID, Program
 
 
 def run(

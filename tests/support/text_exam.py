@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,9 @@ from environments.judges import Exam
 from environments.judges.text import GENERATOR
 
 TASKSET = """\
-from pathlib import Path
-
 def reward(question, completion, answer):
-    with Path(__file__).with_name("scored").open("a") as log:
-        log.write("x")
     return float(completion == answer)
 """
-"""Also writes down, beside itself, how often it was asked."""
 
 GENERATOR_OF = """\
 import json, sys
@@ -44,11 +39,10 @@ how = hear()
 
 RIGHT = """
 say({"ready": True})
-while "end" not in (request := hear()):
-    for index, prompt in reversed(list(enumerate(request["prompts"]))):
-        texts = [text(right(prompt)) for _ in range(request["samples"])]
-        say({"index": index, "completions": texts, "tokens": 3 * len(texts)})
-say({"finished": True})
+request = hear()
+for index, prompt in reversed(list(enumerate(request["prompts"]))):
+    texts = [text(right(prompt)) for _ in range(request["samples"])]
+    say({"index": index, "completions": texts, "tokens": 3 * len(texts)})
 """
 """Knows every answer, and gives the last one first."""
 
@@ -82,10 +76,9 @@ class LLM:
 """The little of vLLM that the generator calls."""
 
 
-def questions(many: int, sources: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Sums, each with the source whose turn it is."""
-    rows = [{"id": f"{at:016x}", "question": f"{at}+1", "answer": str(at + 1)} for at in range(many)]
-    return [row | ({"source": sources[at % len(sources)]} if sources else {}) for at, row in enumerate(rows)]
+def questions(many: int) -> list[dict[str, str]]:
+    """Sums."""
+    return [{"id": f"{at:016x}", "question": f"{at}+1", "answer": str(at + 1)} for at in range(many)]
 
 
 def exam(folder: Path, rows: Iterable[dict[str, Any]], seed: int = 7, **more: Any) -> Exam:
@@ -124,11 +117,10 @@ def hollow_model(folder: Path) -> Path:
 
 
 def generate(
-    backend: str, model: object, *requests: dict[str, Any], python: str | Path = sys.executable, **how: Any
+    backend: str, model: object, asked: dict[str, Any], python: str | Path = sys.executable, **how: Any
 ) -> tuple[list[dict[str, Any]], str]:
-    """What the generator says to these requests, after it was told to end, and what it prints besides."""
-    told = {"batch": 64, "concurrency": 8, "retries": 2, "request_seconds": 20.0}
-    lines = [told | how, *requests, {"end": True}]
+    """What the generator says to a request, and what it prints besides."""
+    lines = [{"batch": 64, "concurrency": 8, "retries": 2, "request_seconds": 20.0} | how, asked]
     done = subprocess.run(
         [str(python), "-I", "-B", str(GENERATOR), backend, str(model), "cpu"],
         input="".join(json.dumps(line) + "\n" for line in lines), capture_output=True, text=True,

@@ -22,7 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 from tasks.sandbox import supervisor
 
@@ -33,8 +33,8 @@ MEMORY = 512 * 2**20
 MOST_BYTES = 32 * 2**20
 """Of the values of one call; of its result, and of any file that is written."""
 WALL_SECONDS = 60.0
-ROOT = Path(__file__).parents[3]
-BEGIN = "import sys; sys.path.append(sys.argv[1]); from tasks.sandbox.reading.reader import main; main()"
+ROOT = Path(__file__).parents[2]
+BEGIN = "import sys; sys.path.append(sys.argv[1]); from tasks.sandbox.reader import main; main()"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,16 +42,6 @@ T = TypeVar("T")
 
 class Unreadable(Exception):
     """A text that could not be read: the reason that the function states, or the limit that it has met."""
-
-    def __init__(self, reason: str, stated: bool = False) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.stated = stated
-        """Whether the function itself refused the text, in a whole sentence."""
-
-    def about(self, what: str) -> str:
-        """The reason as a sentence about `what`."""
-        return self.reason if self.stated else f"{what} {self.reason}"
 
 
 def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
@@ -66,54 +56,49 @@ def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
     from tasks.sandbox.program import CannotStart  # with packages that the reader's process does not have
 
     assert not none, "values are given by position"
-    question = json.dumps([f"{function.__module__}:{function.__name__}", values]).encode()
+    question = json.dumps([function.__module__, function.__name__, values]).encode()
     if len(question) > MOST_BYTES:
-        raise Unreadable(f"has more than {MOST_BYTES // 2**20} MiB")
+        raise Unreadable(f"the text has more than {MOST_BYTES // 2**20} MiB")
     try:
         with tempfile.TemporaryDirectory(prefix="nightshift-read-") as scratch:
             done = subprocess.run(
-                [sys.executable, "-I", "-S", "-B", "-c", BEGIN, str(ROOT)],
-                cwd=scratch,
-                env={"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": scratch},
-                input=question,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=WALL_SECONDS,
-            )
+                [sys.executable, "-I", "-S", "-B", "-c", BEGIN, str(ROOT)], cwd=scratch, input=question,
+                env={"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": scratch}, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, timeout=WALL_SECONDS,
+            )  # fmt: skip
     except (subprocess.TimeoutExpired, OSError) as fault:
         raise CannotStart(f"foreign text cannot be read: {fault}") from fault
     if done.returncode == -signal.SIGKILL:
         raise CannotStart("foreign text was being read when the reader was killed: is the machine out of memory?")
     if done.returncode == -signal.SIGXCPU:
-        raise Unreadable(f"takes more than {CPU_SECONDS} s of processor time to be read")
+        raise Unreadable(f"the text takes more than {CPU_SECONDS} s of processor time to be read")
     if done.returncode:
-        raise Unreadable(f"crashes its parser (status {done.returncode}): it may be nested too deeply")
-    answer: dict[str, Any] = json.loads(done.stdout)
-    if "made" in answer:
-        return cast(T, answer["made"])
-    raise Unreadable(**answer)
+        raise Unreadable(f"the text crashes its parser (status {done.returncode}): it may be nested too deeply")
+    result, reason = json.loads(done.stdout)
+    if reason is not None:
+        raise Unreadable(reason)
+    return cast(T, result)
 
 
 def main() -> None:
     """In the reader's process: run the function that standard input names, and print its answer."""
     answers = os.dup(1)
     os.dup2(2, 1)  # what anything prints is no answer
-    name, values = json.load(sys.stdin.buffer)
-    module, _, function = name.partition(":")
-    called = getattr(importlib.import_module(module), function)
+    module, name, values = json.load(sys.stdin.buffer)
+    called = getattr(importlib.import_module(module), name)
     supervisor.limit({"RLIMIT_AS": MEMORY, "RLIMIT_FSIZE": MOST_BYTES, "RLIMIT_CORE": 0})
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))  # SIGXCPU, and then SIGKILL
     try:
-        answer = json.dumps({"made": called(*values)})
+        answer = json.dumps([called(*values), None])
     except MemoryError:
-        answer = json.dumps({"reason": f"takes more than {MEMORY // 2**20} MiB of memory to be read"})
+        answer = json.dumps([None, f"the text takes more than {MEMORY // 2**20} MiB of memory to be read"])
     except RecursionError:
-        answer = json.dumps({"reason": "is nested too deeply to be read"})
+        answer = json.dumps([None, "the text is nested too deeply to be read"])
     except Exception as wrong:  # noqa: BLE001 - whatever a text provokes is about that text
         is_ours = type(wrong).__module__.startswith("tasks.")
-        reason = str(wrong) if is_ours else f"cannot be read ({type(wrong).__name__}: {str(wrong)[:200]})"
-        answer = json.dumps({"reason": reason, "stated": is_ours})
+        why = f"the text cannot be read ({type(wrong).__name__}: {str(wrong)[:200]})"
+        answer = json.dumps([None, str(wrong) if is_ours else why])
     if len(answer) > MOST_BYTES:
-        answer = json.dumps({"reason": f"makes a result of more than {MOST_BYTES // 2**20} MiB"})
+        answer = json.dumps([None, f"the text makes a result of more than {MOST_BYTES // 2**20} MiB"])
     with os.fdopen(answers, "w") as pipe:
         pipe.write(answer)

@@ -1,1 +1,0 @@
-"""Foreign text, read by a confined process of its own."""
