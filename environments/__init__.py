@@ -25,13 +25,12 @@ from environments.plugins import Refused
 from environments.recipe import FROZEN, Recipe
 from environments.remote import BasilicaDeployment, HttpEndpoint, ModalSandbox, RemoteSettings
 from environments.score import METRIC
-from environments.space import Space, Value, is_finite
+from environments.space import Constant, Space, Value
 
 FILE = "environment.toml"
 VARIANTS = "variants"
 NOT_FROZEN = frozenset({"__pycache__", ".git", ".venv"})
 """Folders inside an environment that are not part of its content, and are not copied when it is frozen."""
-
 UNSTATED = frozenset({"name", "folder", "prepared"})
 """What an environment knows of itself that its file does not state."""
 LONGEST = 14 * 86_400.0
@@ -100,50 +99,30 @@ class Environment(BaseModel):
     basilica: BasilicaDeployment | None = None
     modal: ModalSandbox | None = None
     space: Space = Field(default_factory=dict)
-    fixed: dict[str, Value] = Field(default_factory=dict)
+    fixed: dict[str, Constant] = Field(default_factory=dict)
     """Parameters that every trial gets unchanged."""
     guards: dict[Annotated[str, Field(pattern=METRIC)], Guard] = Field(default_factory=dict)
     """Metrics measured besides the objective that may not get much worse, by name (a key of `Score.also`)."""
 
-    @field_validator("fixed", mode="before")
-    @classmethod
-    def _plain(cls, fixed: object) -> object:
-        for name, value in fixed.items() if isinstance(fixed, Mapping) else ():
-            if not isinstance(value, Value) or not is_finite(value):
-                raise ValueError(f"{name!r} must be a finite number, a text or a boolean, got {value!r}")
-        return fixed
-
     @field_validator("guards", mode="before")
     @classmethod
     def _guarded_as_the_objective(cls, guards: Any, info: ValidationInfo) -> object:
+        """A guard that states no direction has the objective's."""
         if not isinstance(guards, Mapping):
             return guards
-        if info.data.get("metric") in guards:
-            raise ValueError(f"{info.data['metric']!r} is the objective: guard what stands beside it")
         way = {key: value for key, value in info.data.items() if key == "direction"}
         return {name: way | own if isinstance(own, dict) else own for name, own in guards.items()}
 
     @model_validator(mode="after")
-    def _parameters_are_told_apart(self) -> Environment:
+    def _is_consistent(self) -> Environment:
         if both := sorted(set(self.space) & set(self.fixed)):
             raise ValueError(f"{both[0]!r} stands in [space] and in [fixed]: keep one")
-        return self
-
-    @model_validator(mode="after")
-    def _says_where_it_trains(self) -> Environment:
         for name, section in self._places.items():
             if section is None and name == self.trainer:
                 raise ValueError(f"trainer = {name!r} needs the section [{name}], which says where trials are trained")
             if section is not None and name != self.trainer:
                 raise ValueError(f"the section [{name}] is of another trainer than {self.trainer!r}: leave it out")
         return self
-
-    @field_validator("range")
-    @classmethod
-    def _ordered(cls, range: tuple[float, float] | None) -> tuple[float, float] | None:
-        if range and not range[0] < range[1]:
-            raise ValueError("must be [least, largest]")
-        return range
 
     @property
     def higher_is_better(self) -> bool:
@@ -211,19 +190,17 @@ class Environment(BaseModel):
         self.check_files()
         if self.lacks:
             raise Refused(self.lacks)
+        source, judge = self.folder / FILE, judge_name(self.judge)
         for module in () if self.python else self.judge.imports:
             if find_spec(module) is None:
-                name = judge_name(self.judge)
-                raise Refused(
-                    f"{self.folder / FILE}: judge {name!r} needs the package {module!r}: pip install {module}"
-                )
+                raise Refused(f"{source}: judge {judge!r} needs the package {module!r}: pip install {module}")
         try:
             self.judge.check(self.folder)
         except (ValueError, Misbehaved) as wrong:
-            raise Refused(f"{self.folder / FILE}: [{judge_name(self.judge)}] {wrong}") from wrong
+            raise Refused(f"{source}: [{judge}] {wrong}") from wrong
         measured = self.judge.measures()
         for name in self.guards if measured is not None else ():
-            plugins.require(name, measured or (), "metric of the judge", f"{self.folder / FILE}: guards")
+            plugins.require(name, measured or (), "metric of the judge", f"{source}: guards")
 
     def check_files(self) -> None:
         """Check the files and paths that it names; no code of the environment runs. Raises Refused."""
@@ -302,12 +279,18 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     source, table = str(folder / FILE), table_of(folder, overrides, name)
     for key in UNSTATED & set(table):
         raise Refused(f"{source}: {key}: unknown key: its folder tells")
-    judge = _judge(table, source)
+    kind = table.pop("judge", None)
+    if not isinstance(kind, str):
+        raise Refused(f"{source}: judge: is required. Available: {', '.join(plugins.names('environments.judges'))}.")
+    cls = plugins.load("environments.judges", kind, Judge, f"{source}: judge")  # type: ignore[type-abstract]
+    try:
+        judge = cls.model_validate(table.pop(kind, {}))
+    except ValidationError as error:
+        raise plugins.explain(error, f"{source}: [{kind}]", cls.model_fields) from error
     try:
         return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
     except ValidationError as error:
-        known = [*(field for field in Environment.model_fields if field not in UNSTATED), judge_name(judge)]
-        raise plugins.explain(error, source, known) from error
+        raise plugins.explain(error, source, {*Environment.model_fields, kind} - UNSTATED) from error
 
 
 def table_of(folder: Path, overrides: Mapping[str, Value] | None = None, name: str = "") -> dict[str, Any]:
@@ -317,26 +300,11 @@ def table_of(folder: Path, overrides: Mapping[str, Value] | None = None, name: s
     """
     table = toml_file.read(folder / FILE)
     variants = table.pop(VARIANTS, {})
-    if not isinstance(variants, dict) or not all(isinstance(keys, dict) for keys in variants.values()):
+    if not isinstance(variants, dict) or not isinstance(own := variants.get(name, {}), dict):
         raise Refused(f"{folder / FILE}: {VARIANTS}: must be tables of dotted keys, by name, got {variants!r}")
-    for key, value in {**variants.get(name, {}), **(overrides or {})}.items():
+    for key, value in {**own, **(overrides or {})}.items():
         _lay_over(table, key, value)
     return table
-
-
-def _judge(table: dict[str, Any], source: str) -> Judge:
-    """Make the judge that the table names; its section is removed from the table."""
-    name = table.pop("judge", None)
-    if not isinstance(name, str):
-        raise Refused(f"{source}: judge: is required. Available: {', '.join(plugins.names('environments.judges'))}.")
-    cls = plugins.load("environments.judges", name, Judge, f"{source}: judge")  # type: ignore[type-abstract]
-    settings = table.pop(name, {})
-    if not isinstance(settings, dict):
-        raise Refused(f"{source}: {name}: must be a table, the settings of the judge, got {settings!r}")
-    try:
-        return cls(**settings)
-    except ValidationError as error:
-        raise plugins.explain(error, f"{source}: [{name}]", cls.model_fields) from error
 
 
 def _lay_over(table: dict[str, Any], key: str, value: Value) -> None:

@@ -4,7 +4,7 @@
 
     {"params": {"lr": 0.001, "batch": 64}, "score": 0.93, "note": "Optuna's trial 3"}
 
-They have no runs and no judge of ours has seen them, so they take no part in verdicts, noise or certificates.
+No judge of ours has seen them, so they take no part in verdicts, noise or certificates.
 """
 
 from __future__ import annotations
@@ -49,15 +49,13 @@ def text(trials: Iterable[EarlierTrial]) -> str:
 
 def read(folder: Path) -> tuple[EarlierTrial, ...]:
     """The earlier trials of an environment's folder; none without the file. Refused if a line is none."""
-    path = folder / FILE
+    path, trials = folder / FILE, list[EarlierTrial]()
     lines = path.read_bytes().rstrip(b"\n").split(b"\n") if path.is_file() else []
     if len(lines) > MOST:
         raise Refused(f"{path}: {len(lines)} lines, at most {MOST} are taken: keep the newest")
-    return tuple(_trial(f"{path}: line {number}", line) for number, line in enumerate(lines, 1) if line.strip())
-
-
-def _trial(where: str, line: bytes) -> EarlierTrial:
-    try:
-        return TRIAL.validate_json(line)
-    except ValidationError as wrong:
-        raise explain(wrong, where) from wrong
+    for number, line in enumerate(lines, 1):
+        try:
+            trials += [TRIAL.validate_json(line)] if line.strip() else []
+        except ValidationError as wrong:
+            raise explain(wrong, f"{path}: line {number}") from wrong
+    return tuple(trials)

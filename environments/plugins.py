@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
-TAGS = ("float", "int", "choice")
-"""Types of a parameter in [space], which pydantic has among the keys."""
 
 
 class Refused(Exception):
@@ -77,29 +75,21 @@ def _near(name: str, known: tuple[str, ...]) -> str:
     return "".join(f" Did you mean {near!r}?" for near in difflib.get_close_matches(name, known, n=1))
 
 
-MOST_FAULTS = 10
-"""Of an error, in words: a result may have a fault in every unit."""
-
-
 def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> Refused:
-    """A pydantic error as a line for each fault: `source` (a file, or what was asked for), key, and pydantic's message.
+    """A pydantic error as a line for each of its first faults: `source` (what was read), key, and pydantic's message.
 
     Args:
-        known: The keys that there are at the top.
+        known: The keys that there are at the top, one of which an unknown one may mean.
     """
-    faults = error.errors()
-    lines = [f"{source}: {_in_words(fault, tuple(known))}" for fault in faults[:MOST_FAULTS]]
-    more = [f"{source}: and {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else []
-    return Refused("\n".join([*lines, *more]))
+    return Refused("\n".join(f"{source}: {_in_words(fault, tuple(known))}" for fault in error.errors()[:10]))
 
 
 def _in_words(fault: ErrorDetails, known: tuple[str, ...]) -> str:
-    key = ".".join(str(part) for part in fault["loc"] if part not in TAGS)
-    given = fault["input"]
+    tags = ("float", "int", "choice")  # of a parameter in [space], which pydantic has among the keys
+    key = ".".join(str(part) for part in fault["loc"] if part not in tags)
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
-        listed = f" Known: {', '.join(known)}." if known and len(fault["loc"]) == 1 else ""
-        message = f"unknown key.{_near(key, known) or listed}"
-    elif not isinstance(given, dict | BaseException):  # a table may be the whole file
-        message = f"{message}, got {reprlib.repr(given)}"
+        message = f"unknown key.{_near(key, known)}"
+    elif not isinstance(fault["input"], dict | BaseException):  # a table may be the whole file
+        message = f"{message}, got {reprlib.repr(fault['input'])}"
     return f"{key}: {message}" if key else message

@@ -1,4 +1,4 @@
-"""Score: a judge's result for a trained program. Ordered by *better*, not by larger.
+"""Score: a judge's result for a trained program.
 
 It holds two kinds of noise, which are never mixed: units (episodes, questions) tell how precisely one trained program
 is measured; training runs, one of `values` each, how good a program with its parameters is.
@@ -48,10 +48,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Score:
-    """The judged result of one or several training runs: a mean over units, or the reason why there is none.
-
-    ``a > b`` means *a is better than b*, whichever way the metric points; a missing score is worse than any other.
-    """
+    """The judged result of one or several training runs: a mean over units, or the reason why there is none."""
 
     value: float | None
     """Mean over the units in the metric's own unit; None when the judge could not score."""
@@ -84,12 +81,8 @@ class Score:
         for index, value in enumerate(values):
             if not math.isfinite(value):
                 raise ValueError(f"unit {index} scored {value}: only finite numbers count")
-        n = len(values)
-        try:
-            mean = math.fsum(values) / n
-            se = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n) if n > 1 else None
-        except OverflowError:
-            raise ValueError(f"units up to {max(map(abs, values)):.3g} are too large to average") from None
+        n, mean = len(values), statistics.fmean(values)
+        se = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n) if n > 1 else None
         return cls(mean, values, se, n, higher_is_better)
 
     @classmethod
@@ -156,19 +149,7 @@ class Score:
 
     @property
     def utility(self) -> float:
-        """The value with its sign turned so that larger is better; minus infinity if it is missing."""
+        """The value with its sign turned so that larger is better; minus infinity if it is missing: worse than any."""
         if self.value is None:
             return -math.inf
         return self.value if self.higher_is_better else -self.value
-
-    def __lt__(self, other: Score) -> bool:
-        return self.utility < other.utility
-
-    def __gt__(self, other: Score) -> bool:
-        return self.utility > other.utility
-
-    def __le__(self, other: Score) -> bool:
-        return self.utility <= other.utility
-
-    def __ge__(self, other: Score) -> bool:
-        return self.utility >= other.utility

@@ -9,7 +9,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 Value = int | float | str | bool
-
+Constant = bool | int | FiniteFloat | str
+"""A value that JSON can hold."""
 LARGEST_INT = 2**53
 """Above it a float no longer distinguishes neighbouring integers."""
 
@@ -106,13 +107,11 @@ class Choice(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     type: Literal["choice"] = "choice"
-    values: tuple[bool | int | float | str, ...] = Field(min_length=1)
-    default: bool | int | float | str
+    values: tuple[Constant, ...] = Field(min_length=1)
+    default: Constant
 
     @model_validator(mode="after")
     def _default_is_one_of_them(self) -> Choice:
-        if not all(map(is_finite, self.values)):
-            raise ValueError(f"values must be finite, got {list(self.values)}")
         if len({(isinstance(value, bool), value) for value in self.values}) < len(self.values):
             raise ValueError(f"values must differ, got {list(self.values)}")
         self.check(self.default)

@@ -306,6 +306,7 @@ def dry_run(environment: Environment, runs: Path) -> Check:
         config = {
             "seed": 1, "out": folder, "data": "", "resume": None, "init": None,
             "params": dict(environment.defaults), "budget_steps": environment.budget_steps,
+            "budget_seconds": environment.budget_seconds,
         }  # fmt: skip
         (out / "config.json").write_text(json.dumps(config))
         try:

@@ -23,6 +23,6 @@ class Greedy(Rule):
         champion = best(history)
         assert champion is not None and champion.score.value is not None and tried.score.value is not None
         gain = tried.score.value - champion.score.value
-        better = tried.score > champion.score
+        better = tried.score.utility > champion.score.utility
         words = f"{'better' if better else 'not better'} than trial {champion.number}: {tried.score.value:.4g} against "
         return RuleAnswer(better, f"{words}{champion.score.value:.4g} ({gain:+.4g})")

@@ -2,7 +2,7 @@
 
 A copy stands beside train.py in every workspace of a trainer that imports it. What cannot be trained exits 2 with the
 reason on stderr, a training that failed 1 with the reason in out/progress.jsonl too, a cancelled one 42 without a
-result. Nothing here learns, and neither torch nor numpy is imported before it is needed.
+result. Neither torch nor numpy is imported before it is needed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
-from functools import partial
+from dataclasses import asdict, fields
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkContext, ForkProcess
@@ -35,7 +34,6 @@ Config = dict[str, Any]
 
 On the CPU, `cores` is how many processor cores the program has for itself: it is kept on these. `memory_gb` is what it
 may use, in GiB; null: three quarters of the machine's."""
-FORKING = ForkContext()
 CANCELLED = 42
 """The exit status of a cancelled training."""
 
@@ -45,7 +43,14 @@ class Refused(Exception):
 
 
 class Failed(Exception):
-    """Training went wrong; the message begins with the kind of failure."""
+    """Training went wrong; the message begins with the kind of failure.
+
+    `retry`: it is the machine's fault. `unsure`: or that of the settings, if it comes again and again.
+    """
+
+    def __init__(self, reason: str, retry: bool = False, unsure: bool = False) -> None:
+        super().__init__(reason)
+        self.retry, self.unsure = retry, unsure
 
 
 class Cancelled(Exception):
@@ -193,17 +198,18 @@ class Workers:
         try:
             for number in range(1, count):
                 ours, theirs = Pipe()
-                self._pipes.append(ours)
-                self._forks.append(FORKING.Process(target=_work, args=(theirs, partial(prepare, number, count))))
+                fork = ForkContext().Process(target=_work, args=(theirs, prepare, number, count))
                 with warnings.catch_warnings():  # Python 3.12 warns of threads, and none works at this time
                     warnings.simplefilter("ignore", DeprecationWarning)
-                    self._forks[-1].start()
+                    fork.start()
                 theirs.close()
+                self._pipes.append(ours)
+                self._forks.append(fork)
             self._own = prepare(0, count)
             for pipe in self._pipes:
                 _received(pipe)
         except BaseException:
-            self.close()
+            self.__exit__()
             raise
 
     def __call__(self, budget: Budget, *asked: Any) -> list[Any] | None:
@@ -223,21 +229,18 @@ class Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        for fork in filter(ForkProcess.is_alive, self._forks):
+        for fork in self._forks:
             fork.kill()
             fork.join()
 
 
-def _work(pipe: Connection, prepare: Callable[[], Callable[..., Any]]) -> None:
+def _work(pipe: Connection, prepare: Callable[[int, int], Callable[..., Any]], number: int, count: int) -> None:
     """The life of a fork: it does what it is asked, until it is killed or the first process has ended."""
     first = os.getppid()
-    for number in (signal.SIGTERM, signal.SIGINT):  # which may reach all processes; the first one decides
-        signal.signal(number, signal.SIG_IGN)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):  # which may reach all processes; the first one decides
+        signal.signal(signal_number, signal.SIG_IGN)
     try:
-        answer, said = prepare(), None  # the first says that it is ready
+        answer, said = prepare(number, count), None  # the first says that it is ready
         while True:
             pipe.send((said, None))
             while not pipe.poll(1.0):
@@ -288,6 +291,27 @@ class Pool:
         return observations.reshape(len(observations), -1).astype("f4")
 
 
+def save(out: Path, policy: Any, step: int) -> None:
+    """Write a module and its `shape` to out/policy.pt: numbers and CPU tensors, for `weights_only=True`; atomic."""
+    import torch
+
+    unfinished, tensors = out / "policy.partial", {name: part.cpu() for name, part in policy.state_dict().items()}
+    torch.save({"format": 1, "step": step, **asdict(policy.shape), **tensors}, unfinished)
+    unfinished.replace(out / "policy.pt")
+
+
+def load(out: Path, kind: Callable[[Any], Any], shape: type[Any]) -> Any:
+    """What `save` wrote, made again as kind(shape(...)), on the CPU."""
+    import torch
+
+    if not (path := out / "policy.pt").exists():
+        raise Refused(f"no policy at {path}; train first")
+    saved = torch.load(path, map_location="cpu", weights_only=True)
+    policy = kind(shape(**{part.name: saved[part.name] for part in fields(shape)}))
+    policy.load_state_dict({name: value for name, value in saved.items() if isinstance(value, torch.Tensor)})
+    return policy
+
+
 def use_cuda(config: Config) -> bool:
     import torch
 
@@ -311,20 +335,22 @@ def training(config: Config, train: Train, clock: type[Budget] = Budget) -> None
         try:
             train(config, progress)
         except Failed as failure:
-            file.write(json.dumps({"failed": str(failure), "retry": False}) + "\n")
+            unsure = {"unsure": True} if failure.unsure else {}
+            file.write(json.dumps({"failed": str(failure), "retry": failure.retry, **unsure}) + "\n")
             raise
 
 
-def main(arguments: Sequence[str], train: Train, act: Act | None = None, clock: type[Budget] = Budget) -> int:
+def main(
+    arguments: Sequence[str], train: Train, act: Act | None = None, check: Train | None = None,
+    clock: type[Budget] = Budget,
+) -> int:  # fmt: skip
     """Run the trainer as ./config.json and the command line say; its exit status."""
     config = json.loads(Path("config.json").read_text())
     try:
         if act and arguments == ["act"]:
             act(Path(config["out"]), Moves())
-        elif arguments:
-            raise Refused(f"the only argument is act, of a policy, got {arguments}")
         else:
-            training(config, train, clock)
+            training(config, check if check and arguments == ["check"] else train, clock)
     except (Refused, Failed) as reason:
         sys.stderr.write(f"{sys.argv[0]}: {reason}\n")
         return 2 if isinstance(reason, Refused) else 1

@@ -13,9 +13,8 @@ an ordinary Hugging Face folder, with LoRA adapters merged into the weights.
 
 The contract with the engine (budget, progress lines, exit status) is in _program.py beside this file, which an edit
 cannot change. A step is one batch of answers and what is learned from it. Training ends when the budget of seconds or
-steps is spent, or at once on SIGTERM; either way it saves the model and exits 0. On the CPU it takes as many threads as
-config.json grants it `cores`; with the same number and `micro_batch_size`, a seed and a budget of steps that binds give
-the same model, bit for bit.
+steps is spent, or at once on SIGTERM; either way it saves the model and exits 0. On the CPU, on as many `cores` and
+with the same `micro_batch_size`, a seed and a budget of steps that binds give the same model, bit for bit.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,10 +40,7 @@ from _program import Budget, Config, Failed, ProgressFile, Refused, main, parse,
 if TYPE_CHECKING:  # imported where needed: after the SIGTERM handler is set and telemetry is switched off
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-    from trl import GRPOConfig, GRPOTrainer
 
-ASKED = ("id", "question", "answer", "source")
-"""The keys of a question's line that every reward knows."""
 NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
 
 
@@ -69,18 +65,6 @@ def declared() -> tuple[Callable[[str], list[dict[str, str]]], Callable[..., flo
     """`prompt` and `reward` of the taskset, where it is part of the program and has them; else those above."""
     taskset = importlib.import_module("taskset") if importlib.util.find_spec("taskset") else None
     return getattr(taskset, "prompt", prompt), getattr(taskset, "reward", reward)
-
-
-LONG_MINUTES = 10
-"""Of a training on the CPU; one that takes longer says so."""
-RECENT = 1000
-"""Latest answers over which reports average the reward."""
-UNMOVED = 20
-"""Steps after which a training is given up if all answers earned the same."""
-
-
-class Stopped(BaseException):
-    """SIGTERM has come. No Exception, so that no library catches it on its way."""
 
 
 @dataclass(frozen=True)
@@ -142,93 +126,17 @@ class Params:
 
 
 CHOICES = {"loss": ("dapo", "grpo", "dr_grpo"), "scale_rewards": ("group", "batch", "none")}
+LEAST = {"group_size": 2, "micro_batch_size": 0, "warmup_steps": 0, "lora_rank": 0, "temperature": 1e-3}
+LONG_MINUTES = 10
+"""Of a training on the CPU; one that takes longer says so."""
+RECENT = 1000
+"""Latest answers over which reports average the reward."""
+UNMOVED = 20
+"""Steps after which a training is given up if all answers earned the same."""
 HEADROOM, CHECKPOINTED = 2.2, 1.2
 """Memory of a pass through the model and back, over what is kept for the way back, also with recomputed activations."""
 CPU_SHARE = 0.5
 """Of the free memory, for a pass on the CPU: larger ones are hardly faster, and others train beside it."""
-LEAST = {"group_size": 2, "micro_batch_size": 0, "warmup_steps": 0, "lora_rank": 0, "temperature": 1e-3}
-
-
-class InterruptibleBudget(Budget):
-    """A budget that SIGTERM may end within a step, while `interruptible`."""
-
-    interruptible = False
-
-    def stop(self, *_: object) -> None:
-        super().stop()
-        if self.interruptible:
-            self.interruptible = False  # once: a second one must not break into the saving
-            raise Stopped
-
-
-@dataclass
-class Rewards:
-    """The rewards of all answers; each distinct one is scored once."""
-
-    reward: Callable[..., float]
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
-    count: int = 0
-    tokens: int = 0
-    low: float = math.inf
-    high: float = -math.inf
-
-    def __post_init__(self) -> None:
-        self._scored = lru_cache(2**17)(self._score)
-
-    def _score(self, question: str, completion: str, answer: str, further: str) -> float:
-        return float(self.reward(question, completion, answer, **json.loads(further)))
-
-    def earned(
-        self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], question: Sequence[str],
-        answer: Sequence[str], further: Sequence[str], **_: object,
-    ) -> list[float]:  # fmt: skip
-        """TRL's reward function: completions are messages, the rest columns of the rows."""
-        replies = [completion[0]["content"] for completion in completions]
-        earned = [self._scored(*row) for row in zip(question, replies, answer, further, strict=True)]
-        if not all(map(math.isfinite, earned)):
-            raise Failed("diverged: reward() returned a number that is not finite")
-        self.recent.extend(earned)
-        self.count += len(earned)
-        self.tokens += sum(map(len, completion_ids))
-        self.low, self.high = min(self.low, *earned), max(self.high, *earned)
-        return earned
-
-    @property
-    def mean(self) -> float:
-        return math.fsum(self.recent) / len(self.recent)
-
-
-class Reporter:
-    """Turns what TRL logs into reports."""
-
-    def __init__(self, progress: ProgressFile, rewards: Rewards, on_cpu: bool = False) -> None:
-        self.progress, self.rewards, self.on_cpu = progress, rewards, on_cpu
-        self.metrics: dict[str, float] = {}
-
-    def take(self, logs: dict[str, Any]) -> None:
-        """Take in what TRL logged of a gradient step. Raises Failed: it has diverged, or nothing can be learnt."""
-        for name in ("loss", "grad_norm"):
-            if not math.isfinite(logs.get(name, 0.0)):
-                raise Failed(f"diverged: {name} is {logs[name]} at step {self.progress.budget.step}")
-        self.metrics |= {name: logs[key] for key, name in METRICS.items() if logs.get(key) is not None}
-        budget, rewards = self.progress.budget, self.rewards
-        if self.on_cpu and budget.step == 1 and (minutes := budget.elapsed * max(budget.steps, 1) / 60) > LONG_MINUTES:
-            self.progress.note(
-                f"on the CPU, as no GPU was used: {budget.elapsed:.0f} s for the first step, "
-                f"{minutes:.0f} minutes for all, of {budget.seconds / 60:.0f} in budget_seconds"
-            )
-        if self.progress.due:
-            self.report()
-        if budget.step == UNMOVED and rewards.low == rewards.high:
-            same = f"all {rewards.count} answers of the first {UNMOVED} steps earned {rewards.low:g}"
-            raise Failed(f"no learning signal: {same}")
-
-    def report(self) -> None:
-        speed = self.rewards.tokens / max(self.progress.budget.elapsed, 1e-3)
-        scored = {"pass@1": self.rewards.mean, "tokens/second": speed} if self.rewards.count else {}
-        self.progress.report(scored | self.metrics)
-
-
 METRICS = {
     "reward": "reward/mean",
     "reward_std": "reward/std",
@@ -245,18 +153,99 @@ METRICS = {
 """TRL's names of metrics, and ours."""
 
 
+class Stopped(BaseException):
+    """SIGTERM has come. No Exception, so that no library catches it on its way."""
+
+
+class InterruptibleBudget(Budget):
+    """A budget that SIGTERM may end within a step, while `interruptible`."""
+
+    interruptible = False
+
+    def stop(self, *_: object) -> None:
+        super().stop()
+        if self.interruptible:
+            self.interruptible = False  # once: a second one must not break into the saving
+            raise Stopped
+
+
+class Reporter:
+    """Scores answers, each distinct one once, and reports what they earned with what TRL logs."""
+
+    def __init__(self, progress: ProgressFile, reward: Callable[..., float], on_cpu: bool = False) -> None:
+        self.progress, self.on_cpu = progress, on_cpu
+        self.recent, self.count, self.tokens = deque[float](maxlen=RECENT), 0, 0
+        self.low, self.high = math.inf, -math.inf
+        self.metrics: dict[str, float] = {}
+
+        @lru_cache(2**17)
+        def score(question: str, completion: str, answer: str, further: str) -> float:
+            return float(reward(question, completion, answer, **json.loads(further)))
+
+        self.score = score
+
+    def earned(
+        self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], question: Sequence[str],
+        answer: Sequence[str], further: Sequence[str], **_: object,
+    ) -> list[float]:  # fmt: skip
+        """TRL's reward function: completions are messages, the rest columns of the rows."""
+        replies = [completion[0]["content"] for completion in completions]
+        earned = [self.score(*row) for row in zip(question, replies, answer, further, strict=True)]
+        if not all(map(math.isfinite, earned)):
+            raise Failed("diverged: reward() returned a number that is not finite")
+        self.recent.extend(earned)
+        self.count += len(earned)
+        self.tokens += sum(map(len, completion_ids))
+        self.low, self.high = min(self.low, *earned), max(self.high, *earned)
+        return earned
+
+    def take(self, logs: dict[str, Any]) -> None:
+        """Take in what TRL logged of a gradient step. Raises Failed: it has diverged, or nothing can be learnt."""
+        budget = self.progress.budget
+        for name in ("loss", "grad_norm"):
+            if not math.isfinite(logs.get(name, 0.0)):
+                raise Failed(f"diverged: {name} is {logs[name]} at step {budget.step}")
+        self.metrics |= {name: logs[key] for key, name in METRICS.items() if logs.get(key) is not None}
+        if self.on_cpu and budget.step == 1 and (minutes := budget.elapsed * max(budget.steps, 1) / 60) > LONG_MINUTES:
+            self.progress.note(
+                f"on the CPU, as no GPU was used: {budget.elapsed:.0f} s for the first step, "
+                f"{minutes:.0f} minutes for all, of {budget.seconds / 60:.0f} in budget_seconds"
+            )
+        if self.progress.due:
+            self.report()
+        if budget.step == UNMOVED and self.low == self.high:
+            same = f"all {self.count} answers of the first {UNMOVED} steps earned {self.low:g}"
+            raise Failed(f"no learning signal: {same}")
+
+    def report(self) -> None:
+        speed = self.tokens / max(self.progress.budget.elapsed, 1e-3)
+        means = {"pass@1": math.fsum(self.recent) / len(self.recent), "tokens/second": speed} if self.recent else {}
+        self.progress.report(means | self.metrics)
+
+
 def questions(path: Path, prompt: Callable[[str], list[dict[str, str]]]) -> list[dict[str, Any]]:
     """The rows of train.jsonl in TRL's form."""
     if not path.is_file():
         raise Refused(f"there are no questions at {path}: prepare the environment first")
     rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip()]
+    own = ("id", "question", "answer", "source")
     return [
         {
             "prompt": prompt(row["question"]), "question": row["question"], "answer": str(row["answer"]),
-            "further": json.dumps({key: value for key, value in row.items() if key not in ASKED}),
+            "further": json.dumps({key: value for key, value in row.items() if key not in own}),
         }
         for row in rows
     ]  # fmt: skip
+
+
+def source(name: str, data: Path) -> str:
+    """The model that training starts from: a folder, or a name on the hub."""
+    folder = data / "base" if name == "base" else Path(name)
+    if folder.is_dir():
+        return str(folder.absolute())
+    if name == "base" or name.startswith(("/", ".")):
+        raise Refused(f"model is {name!r}, and there is no folder {folder}")
+    return name
 
 
 def alone(local: bool) -> Path:
@@ -271,17 +260,7 @@ def alone(local: bool) -> Path:
     return scratch
 
 
-def source(name: str, data: Path) -> str:
-    """The model that training starts from: a folder, or a name on the hub."""
-    folder = data / "base" if name == "base" else Path(name)
-    if folder.is_dir():
-        return str(folder.absolute())
-    if name == "base" or name.startswith(("/", ".")):
-        raise Refused(f"model is {name!r}, and there is no folder {folder}")
-    return name
-
-
-def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dtype]:
+def load(name: str, params: Params) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dtype]:
     """The model to train, in 32 bits since 16 round its small steps away; its tokenizer; its original number format."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -292,19 +271,15 @@ def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dty
     if words.chat_template is None:
         raise Refused(f"the tokenizer of {name} has no chat template: take an instruction-tuned model")
     model = AutoModelForCausalLM.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
-    came = model.dtype
-    return model.to(torch.float32), words, came
+    came, model = model.dtype, model.to(torch.float32)
+    if params.lora_rank:  # adapters alone are trained
+        from peft import LoraConfig, get_peft_model
 
-
-def adapted(model: Any, params: Params) -> Any:
-    """The model with LoRA adapters, if so configured; they alone are trained."""
-    if not params.lora_rank:
-        return model
-    from peft import LoraConfig, get_peft_model
-
-    rank, alpha, names = params.lora_rank, params.lora_alpha or 2 * params.lora_rank, params.lora_targets
-    layers = names if names == "all-linear" else [name.strip() for name in names.split(",")]
-    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=alpha, target_modules=layers))
+        targets = params.lora_targets
+        layers = targets if targets == "all-linear" else [target.strip() for target in targets.split(",")]
+        alpha = params.lora_alpha or 2 * params.lora_rank
+        model = get_peft_model(model, LoraConfig(r=params.lora_rank, lora_alpha=alpha, target_modules=layers))
+    return model, words, came
 
 
 def save(out: Path, model: Any, words: PreTrainedTokenizerBase, form: torch.dtype) -> None:
@@ -316,26 +291,6 @@ def save(out: Path, model: Any, words: PreTrainedTokenizerBase, form: torch.dtyp
     model.to(form).save_pretrained(partial)
     words.save_pretrained(partial)
     partial.rename(out / "model")
-
-
-def answer_bytes(model: Any, tokens: int) -> int:
-    """What one answer of so many tokens, with its prompt, keeps in memory for the backward pass, in bytes."""
-    import torch
-
-    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-    kept: dict[int, int] = {}
-
-    def count(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    ids = torch.full((1, tokens), 1, device=model.device)
-    with torch.random.fork_rng(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        loss = model(input_ids=ids, attention_mask=torch.ones_like(ids), logits_to_keep=1).logits.sum()
-    del loss
-    return sum(kept.values())
 
 
 def free_bytes(config: Config, cuda: bool) -> float:
@@ -351,10 +306,28 @@ def free_bytes(config: Config, cuda: bool) -> float:
 
 
 def micro_batch(model: Any, tokens: int, params: Params, free: float) -> int:
-    """The largest part of a minibatch whose answers `free` bytes hold. Raises Refused: not even one fits."""
+    """The largest part of a minibatch whose answers of so many tokens, prompt included, `free` bytes hold.
+
+    What one answer keeps for the way back is counted in a pass through the model. Raises Refused: not even one fits.
+    """
+    import torch
+
+    weights, kept = {weight.untyped_storage().data_ptr() for weight in model.parameters()}, dict[int, int]()
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    ids = torch.ones((1, tokens), dtype=torch.long, device=model.device)
+    with torch.random.fork_rng(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        # Kept until it has been counted: what is freed on the way would be counted under one address.
+        loss = model(input_ids=ids, attention_mask=torch.ones_like(ids), logits_to_keep=1).logits.sum()
+    one = sum(kept.values()) * (CHECKPOINTED if params.gradient_checkpointing else HEADROOM)
+    del loss
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     free -= 12 * trained + (4 * model.num_parameters() if params.beta else 0)  # gradients, Adam's two, the reference
-    one = answer_bytes(model, tokens) * (CHECKPOINTED if params.gradient_checkpointing else HEADROOM)
     if one > free:
         needs, has = one / 2**30, free / 2**30
         raise Refused(
@@ -365,16 +338,38 @@ def micro_batch(model: Any, tokens: int, params: Params, free: float) -> int:
     return max(size for size in range(1, min(room, params.minibatch_size) + 1) if params.minibatch_size % size == 0)
 
 
-def settings(params: Params, micro: int, budget: Budget, seed: int, cuda: bool, scratch: Path) -> GRPOConfig:
-    """TRL's settings: it generates once per batch, and saves and reports nothing itself."""
-    import torch
-    from trl import GRPOConfig
+def train(config: Config, progress: ProgressFile) -> None:
+    """Train until the budget is spent, and save."""
+    assert isinstance(progress.budget, InterruptibleBudget)
+    params, budget, data = Params.parse(config["params"]), progress.budget, Path(config["data"] or "no data")
+    name = source(params.model, data)
+    scratch = alone(local=Path(name).is_dir())
+    ask, score = declared()
+    rows = questions(data / "train.jsonl", ask)
 
+    import torch
+    from datasets import Dataset
+    from transformers import PrinterCallback, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    cuda = use_cuda(config)
+    if not cuda:  # no more than are granted: threads that share a core lose much
+        torch.set_num_threads(config.get("cores", 1))
+    torch.manual_seed(config["seed"])  # of the adapters, too
+    model, words, form = load(name, params)
+    model.to("cuda" if cuda else "cpu")
+    reporter = Reporter(progress, score, on_cpu=not cuda)
+    longest = max(rows, key=lambda row: len(row["question"]))["prompt"]
+    tokens = len(words.apply_chat_template(longest, add_generation_prompt=True, return_dict=False))
+    most = tokens + params.max_completion_length
+    micro = params.micro_batch_size or micro_batch(model, most, params, free_bytes(config, cuda))
     passes = params.minibatch_size // micro
-    return GRPOConfig(
+
+    # TRL generates once per batch, and saves and reports nothing itself.
+    settings = GRPOConfig(
         output_dir=str(scratch), report_to="none", push_to_hub=False, save_strategy="no", disable_tqdm=True,
         logging_steps=1, logging_nan_inf_filter=False, log_completions=False,
-        seed=seed, use_cpu=not cuda, dataloader_pin_memory=cuda,
+        seed=config["seed"], use_cpu=not cuda, dataloader_pin_memory=cuda,
         bf16=cuda and torch.cuda.is_bf16_supported(),
         max_steps=budget.steps * params.minibatches if budget.steps else 10**9,
         per_device_train_batch_size=micro, gradient_accumulation_steps=passes,
@@ -384,27 +379,8 @@ def settings(params: Params, micro: int, budget: Budget, seed: int, cuda: bool, 
         loss_type=params.loss, scale_rewards=params.scale_rewards,
         gradient_checkpointing=params.gradient_checkpointing,
     )  # fmt: skip
-
-
-def schedule(params: Params, budget: Budget) -> Callable[[int], float]:
-    """The learning rate's factor at a gradient step: a warm-up, then decay with the budget."""
-
-    def factor(step: int) -> float:
-        rising = min(1.0, (step + 1) / (params.warmup_steps + 1))
-        return rising * (1 - budget.fraction if params.anneal else 1.0)
-
-    return factor
-
-
-def learner(
-    model: Any, words: PreTrainedTokenizerBase, rows: list[dict[str, Any]], params: Params, args: GRPOConfig,
-    budget: InterruptibleBudget, reporter: Reporter,
-) -> GRPOTrainer:  # fmt: skip
-    """TRL's trainer, which reports to `reporter` and ends with the budget."""
-    import torch
-    from datasets import Dataset
-    from transformers import PrinterCallback, TrainerCallback
-    from trl import GRPOTrainer
+    if cuda:  # one process on one GPU, although others may be visible: TRL refuses to share a model out
+        settings._n_gpu = 1
 
     class Keeper(TrainerCallback):  # type: ignore[misc]
         """Enforces the budget, and holds SIGTERM back during an update."""
@@ -425,23 +401,23 @@ def learner(
             if "loss" in logs:  # the last entry is a summary
                 reporter.take(logs)
 
+    def rate(step: int) -> float:
+        """The learning rate's factor at a gradient step: a warm-up, then decay with the budget."""
+        rising = min(1.0, (step + 1) / (params.warmup_steps + 1))
+        return rising * (1 - budget.fraction if params.anneal else 1.0)
+
     optimizer = torch.optim.AdamW(
-        [parameter for parameter in model.parameters() if parameter.requires_grad],
+        [weight for weight in model.parameters() if weight.requires_grad],
         lr=params.learning_rate, betas=(0.9, 0.99), weight_decay=params.weight_decay, fused=True,
     )  # fmt: skip
-    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule(params, budget))
     trainer = GRPOTrainer(
-        model=model, reward_funcs=reporter.rewards.earned, args=args, train_dataset=Dataset.from_list(rows),
-        processing_class=words, optimizers=(optimizer, rate), callbacks=[Keeper()],
+        model=model, reward_funcs=reporter.earned, args=settings, train_dataset=Dataset.from_list(rows),
+        processing_class=words, callbacks=[Keeper()],
+        optimizers=(optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, rate)),
     )  # fmt: skip
     trainer.remove_callback(PrinterCallback)
-    return trainer
 
-
-def learn(trainer: GRPOTrainer, budget: InterruptibleBudget, reporter: Reporter) -> None:
-    """Train until the budget is spent, or SIGTERM comes. Raises Failed: no further step can be made."""
-    import torch
-
+    progress.ready()
     try:
         budget.interruptible = True
         if not budget.stopped:
@@ -457,37 +433,6 @@ def learn(trainer: GRPOTrainer, budget: InterruptibleBudget, reporter: Reporter)
             raise
         raise Failed(f"diverged: after step {budget.step} the model gives no probabilities") from error
     reporter.report()
-
-
-def train(config: Config, progress: ProgressFile) -> None:
-    """Train until the budget is spent, and save."""
-    params, budget, data = Params.parse(config["params"]), progress.budget, Path(config["data"] or "no data")
-    assert isinstance(budget, InterruptibleBudget)
-    name = source(params.model, data)
-    scratch = alone(local=Path(name).is_dir())
-    ask, score = declared()
-    rows = questions(data / "train.jsonl", ask)
-    import torch
-
-    cuda = use_cuda(config)
-    if not cuda:  # no more than are granted: threads that share a core lose much
-        torch.set_num_threads(config.get("cores", 1))
-    model, words, form = load(name)
-    torch.manual_seed(config["seed"])  # of the adapters, too
-    model = adapted(model, params)
-    reporter = Reporter(progress, Rewards(score), on_cpu=not cuda)
-    longest = max(rows, key=lambda row: len(row["question"]))["prompt"]
-    tokens = len(words.apply_chat_template(longest, add_generation_prompt=True, return_dict=False))
-    model.to("cuda" if cuda else "cpu")
-    micro = params.micro_batch_size or micro_batch(
-        model, tokens + params.max_completion_length, params, free_bytes(config, cuda)
-    )
-    args = settings(params, micro, budget, config["seed"], cuda, scratch)
-    if cuda:  # one process on one GPU, although others may be visible: TRL refuses to share a model out
-        args._n_gpu = 1
-    trainer = learner(model, words, rows, params, args, budget, reporter)
-    progress.ready()
-    learn(trainer, budget, reporter)
     save(Path(config["out"]), model, words, form)
     shutil.rmtree(scratch, ignore_errors=True)
 

@@ -1,18 +1,17 @@
 """PPO for gymnasium environments: one program, free to edit.
 
 Proximal policy optimisation with a separate actor and critic (tanh MLPs), generalised advantage estimation and the
-clipped objective, for Box observations (flattened) and Discrete or Box actions. `rollout`, `gae` and `update` are the
-algorithm; reported returns are raw, whatever the learner is shown.
+clipped objective, for Box observations (flattened) and Discrete or Box actions. Reported returns are raw, whatever the
+learner is shown.
 
     python train.py        trains as ./config.json says: out/progress.jsonl on the way, then out/policy.pt
     python train.py act    plays that policy: observations come in on stdin, actions go out on stdout
 
 The contract with the engine is in _program.py beside this file, which an edit cannot change: `Budget` (budget.late,
-.fraction, .step), `ProgressFile` (progress.ready(), .due, .report(metrics, returns)), `Moves`, `Workers`, and `main`,
-which calls `train` and `act`.
+.fraction, .step), `ProgressFile` (progress.ready(), .due, .report(metrics, returns)), `Moves`, `Workers`, and `main`.
 
 On several cores (`cores` in config.json) as many processes play, each in its share of the environments: `rollout` runs
-in all of them and knows only what `learn` sends, such as the agent's state_dict. All else runs in the first process.
+in all of them and knows only what `train` sends, such as the agent's state_dict. All else runs in the first process.
 
 Training ends when the budget of seconds or environment steps is spent, or at once on SIGTERM; either way it saves the
 policy and exits 0. On the CPU, a seed and a budget of steps that binds give the same policy, bit for bit, on the same
@@ -26,10 +25,10 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -38,7 +37,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from _program import Budget, Config, Moves, Pool, ProgressFile, Refused, Workers, main, parse, use_cuda
+from _program import Budget, Config, Moves, Pool, ProgressFile, Refused, Workers, load, main, parse, save, use_cuda
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Params:
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of the networks, stored in the checkpoint so that `act` builds the same ones."""
+    """The form of the agent, saved with it so that `act` builds the same one."""
 
     observations: int
     """Numbers of a flattened one."""
@@ -186,31 +185,31 @@ class Agent(nn.Module):
         return -(0.5 * errors**2 + scale).sum(-1), (scale + 0.5).sum().expand(output.shape[:-1])
 
 
-def save(path: Path, agent: Agent, step: int) -> None:
-    """Write numbers and CPU tensors, readable with `weights_only=True`; atomic."""
-    tensors = {name: tensor.cpu() for name, tensor in agent.state_dict().items()}
-    unfinished = path.with_suffix(".partial")
-    torch.save({"format": 1, "step": step, **asdict(agent.shape), **tensors}, unfinished)
-    unfinished.replace(path)
-
-
-def load(path: Path) -> Agent:
-    if not path.exists():
-        raise Refused(f"no policy at {path}; train first")
-    saved = torch.load(path, map_location="cpu", weights_only=True)
-    agent = Agent(Shape(**{part.name: saved[part.name] for part in fields(Shape)}))
-    agent.load_state_dict({name: value for name, value in saved.items() if isinstance(value, Tensor)})
+def build(problem: dict[str, Any], params: Params) -> Agent:
+    """An untrained agent that fits the problem."""
+    with make(problem) as env:
+        seen, taken = env.observation_space, env.action_space
+    if not isinstance(seen, gym.spaces.Box):
+        raise Refused(f"observations are {seen}; this program reads a Box: flatten them in the environment")
+    size, form = math.prod(seen.shape), (params.hidden, params.normalize_observations)
+    if isinstance(taken, gym.spaces.Discrete):
+        return Agent(Shape(size, int(taken.n), True, int(taken.start), *form))
+    if not isinstance(taken, gym.spaces.Box) or not np.issubdtype(taken.dtype, np.floating):
+        raise Refused(f"actions are {taken}; this program answers a Discrete or a Box of floats")
+    agent = Agent(Shape(size, math.prod(taken.shape), False, 0, *form))
+    agent.low.copy_(torch.from_numpy(taken.low.flatten()))
+    agent.high.copy_(torch.from_numpy(taken.high.flatten()))
     return agent
-
-
-def flat(observations: Sequence[Any] | NDArray[Any]) -> NDArray[np.float32]:
-    """(N, ...) of any dtype -> (N, D) floats."""
-    return np.array(observations, np.float32).reshape(len(observations), -1)
 
 
 def make(problem: dict[str, Any]) -> gym.Env[Any, Any]:
     """One environment of the problem."""
     return gym.make(problem["id"], max_episode_steps=problem.get("max_episode_steps"), **problem.get("kwargs", {}))
+
+
+def flat(observations: Sequence[Any] | NDArray[Any]) -> NDArray[np.float32]:
+    """(N, ...) of any dtype -> (N, D) floats."""
+    return np.array(observations, np.float32).reshape(len(observations), -1)
 
 
 class Lanes:
@@ -238,25 +237,7 @@ class Lanes:
         return later, rewards, terminated, ended
 
 
-def build(problem: dict[str, Any], params: Params) -> Agent:
-    """An untrained agent that fits the problem."""
-    with make(problem) as env:
-        seen, taken = env.observation_space, env.action_space
-    if not isinstance(seen, gym.spaces.Box):
-        raise Refused(f"observations are {seen}; this program reads a Box: flatten them in the environment")
-    size, form = math.prod(seen.shape), (params.hidden, params.normalize_observations)
-    if isinstance(taken, gym.spaces.Discrete):
-        return Agent(Shape(size, int(taken.n), True, int(taken.start), *form))
-    if not isinstance(taken, gym.spaces.Box) or not np.issubdtype(taken.dtype, np.floating):
-        raise Refused(f"actions are {taken}; this program answers a Discrete or a Box of floats")
-    agent = Agent(Shape(size, math.prod(taken.shape), False, 0, *form))
-    agent.low.copy_(torch.from_numpy(taken.low.flatten()))
-    agent.high.copy_(torch.from_numpy(taken.high.flatten()))
-    return agent
-
-
-@dataclass(frozen=True)
-class Rollout:
+class Rollout(NamedTuple):
     """T steps of N lanes: each row is one transition that happened. All (T, N) unless noted."""
 
     observations: Tensor
@@ -364,41 +345,13 @@ def update(agent: Agent, optimizer: Adam, batch: Rollout, params: Params, budget
     return {name: value.item() for name, value in metrics.items()}
 
 
-def learn(workers: Workers, agent: Agent, optimizer: Adam, params: Params, progress: ProgressFile) -> None:
-    """Roll out and update until the budget is spent."""
-    budget, device, metrics = progress.budget, agent.log_std.device, dict[str, float]()
-    carry, spread = np.zeros((2, params.num_envs)), Moments(1).to(device)
-    latest: deque[float] = deque(maxlen=100)  # raw returns of finished episodes
-    while not budget.late:
-        if params.anneal:
-            optimizer.param_groups[0]["lr"] = params.learning_rate * (1 - budget.fraction)
-        # The last rollout is cut to what the budget of steps leaves: a large batch buys no extra experience.
-        left = (budget.steps - budget.step) // params.num_envs if budget.steps else params.num_steps
-        weights = {name: tensor.cpu().numpy() for name, tensor in agent.state_dict().items()}
-        shares = workers(budget, weights, min(left, params.num_steps)) if left else None
-        if shares is None:
-            break
-        batch = Rollout(*(torch.from_numpy(np.concatenate(parts, 1)).to(device) for parts in zip(*shares, strict=True)))
-        budget.step += batch.rewards.numel()
-        returns = so_far(batch, carry, params.gamma)
-        latest.extend(returns[:, 0][batch.ended.cpu().numpy() > 0])
-        if params.normalize_rewards:  # clamped, since the spread of few returns is far too small
-            spread.merge(torch.from_numpy(returns[:, 1].reshape(-1, 1)).to(device))
-            batch = replace(batch, rewards=(batch.rewards / spread.spread).clamp(-10.0, 10.0))
-        metrics |= update(agent, optimizer, batch, params, budget)
-        # Between updates, never inside one: its ratios have to start at exactly 1.
-        agent.moments.merge(batch.observations.flatten(0, 1))
-        if progress.due:
-            progress.report(metrics, latest)
-    progress.report(metrics, latest)
-
-
 def train(config: Config, progress: ProgressFile) -> None:
-    """Train until the budget is spent, and save."""
+    """Roll out and update until the budget is spent, and save."""
     choices = {"simulator": ("gymnasium", "envpool")}
     params = parse(Params, config["params"], most={"gamma": 1, "gae_lambda": 1}, choices=choices)
-    if 0 < progress.budget.steps < params.num_envs:
-        raise Refused(f"num_envs is {params.num_envs}, more than the {progress.budget.steps} steps of the budget")
+    budget, metrics = progress.budget, dict[str, float]()
+    if 0 < budget.steps < params.num_envs:
+        raise Refused(f"num_envs is {params.num_envs}, more than the {budget.steps} steps of the budget")
     # Nets this small gain nothing from two threads, and lose much where cores are shared; and forks of a process with
     # threads of OpenMP can wait for them for ever.
     torch.set_num_threads(1)
@@ -408,15 +361,39 @@ def train(config: Config, progress: ProgressFile) -> None:
     with Workers(count, partial(player, config, params, agent)) as workers:
         # Before the clock starts: the first optimizer of a process makes torch import for about a second.
         optimizer = Adam(agent.to(device).parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
+        carry, spread = np.zeros((2, params.num_envs)), Moments(1).to(device)
+        latest: deque[float] = deque(maxlen=100)  # raw returns of finished episodes
         progress.ready()
-        learn(workers, agent, optimizer, params, progress)
-        save(Path(config["out"]) / "policy.pt", agent, progress.budget.step)
+        while not budget.late:
+            if params.anneal:
+                optimizer.param_groups[0]["lr"] = params.learning_rate * (1 - budget.fraction)
+            # The last rollout is cut to what the budget of steps leaves: a large batch buys no extra experience.
+            left = (budget.steps - budget.step) // params.num_envs if budget.steps else params.num_steps
+            weights = {name: tensor.cpu().numpy() for name, tensor in agent.state_dict().items()}
+            shares = workers(budget, weights, min(left, params.num_steps)) if left else None
+            if shares is None:
+                break
+            parts = (np.concatenate(part, 1) for part in zip(*shares, strict=True))
+            batch = Rollout(*(torch.from_numpy(part).to(device) for part in parts))
+            budget.step += batch.rewards.numel()
+            returns = so_far(batch, carry, params.gamma)
+            latest.extend(returns[:, 0][batch.ended.cpu().numpy() > 0])
+            if params.normalize_rewards:  # clamped, since the spread of few returns is far too small
+                spread.merge(torch.from_numpy(returns[:, 1].reshape(-1, 1)).to(device))
+                batch = batch._replace(rewards=(batch.rewards / spread.spread).clamp(-10.0, 10.0))
+            metrics |= update(agent, optimizer, batch, params, budget)
+            # Between updates, never inside one: its ratios have to start at exactly 1.
+            agent.moments.merge(batch.observations.flatten(0, 1))
+            if progress.due:
+                progress.report(metrics, latest)
+        progress.report(metrics, latest)
+        save(Path(config["out"]), agent, budget.step)
 
 
 def act(out: Path, moves: Moves) -> None:
     """Play the saved policy until the judge closes stdin."""
     torch.set_num_threads(1)
-    agent = load(out / "policy.pt")  # on the CPU: a frame has few rows, and no GPU may be free by then
+    agent: Agent = load(out, Agent, Shape)  # on the CPU: a frame has few rows, and no GPU may be free by then
     seed, deterministic = moves.meet(agent.shape.observations)
     torch.manual_seed(seed)
     mode = torch.tensor(deterministic).unsqueeze(-1)

@@ -2,15 +2,13 @@
 
 Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905) with twin critics, slowly following target critics and an
 automatically tuned temperature, for Box observations (flattened) and Box actions between finite bounds. It learns
-repeatedly from a replay memory, so it needs far fewer steps than PPO and far more time for each. `improve` is the
-algorithm.
+repeatedly from a replay memory, so it needs far fewer steps than PPO and far more time for each.
 
     python train.py        trains as ./config.json says: out/progress.jsonl on the way, then out/policy.pt
     python train.py act    plays that policy: observations come in on stdin, actions go out on stdout
 
 The contract with the engine is in _program.py beside this file, which an edit cannot change: `Budget` (budget.late,
-.spent, .step), `ProgressFile` (progress.ready(), .due, .report(metrics, returns)), `Moves`, and `main`, which calls
-`train` and `act`.
+.spent, .step), `ProgressFile` (progress.ready(), .due, .report(metrics, returns)), `Moves`, and `main`.
 
 Training ends when the budget of seconds or environment steps is spent, or at once on SIGTERM; either way it saves the
 policy and exits 0. On the CPU, a seed and a budget of steps that binds give the same policy, bit for bit.
@@ -22,7 +20,7 @@ import copy
 import math
 import sys
 from collections import deque
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from _program import Config, Moves, ProgressFile, Refused, main, parse, use_cuda
+from _program import Config, Moves, ProgressFile, Refused, load, main, parse, save, use_cuda
 
 
 @dataclass(frozen=True)
@@ -61,10 +59,7 @@ class Params:
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of the actor, stored in the checkpoint so that `act` builds the same one.
-
-    `observations` and `actions` count the numbers of a flattened one.
-    """
+    """The sizes of the actor, saved with it so that `act` builds the same one; those of flattened spaces."""
 
     observations: int
     actions: int
@@ -205,23 +200,6 @@ def improve(learner: Learner, params: Params) -> dict[str, float]:
     return {name: value.item() for name, value in metrics.items()}
 
 
-def save(path: Path, policy: Policy, step: int) -> None:
-    """Write numbers and CPU tensors, readable with `weights_only=True`; atomic."""
-    tensors = {name: tensor.cpu() for name, tensor in policy.state_dict().items()}
-    partial = path.with_suffix(".partial")
-    torch.save({"format": 1, "step": step, **asdict(policy.shape), **tensors}, partial)
-    partial.replace(path)
-
-
-def load(path: Path) -> Policy:
-    if not path.exists():
-        raise Refused(f"no policy at {path}; train first")
-    saved = torch.load(path, map_location="cpu", weights_only=True)
-    policy = Policy(Shape(**{part.name: saved[part.name] for part in fields(Shape)}))
-    policy.load_state_dict({name: value for name, value in saved.items() if isinstance(value, Tensor)})
-    return policy
-
-
 def flat(observations: NDArray[Any], count: int = 1) -> Tensor:
     """`count` observations of any shape and dtype -> (count, D) floats."""
     return torch.from_numpy(np.reshape(observations, (count, -1)).astype(np.float32))
@@ -241,15 +219,26 @@ def build(env: gym.Env[Any, Any], params: Params) -> Policy:
     return policy
 
 
-def learn(env: gym.Env[Any, Any], seed: int, learner: Learner, params: Params, progress: ProgressFile) -> None:
-    """Step and improve until the budget is spent."""
-    policy, device, space = learner.policy, learner.policy.low.device, env.action_space
+def train(config: Config, progress: ProgressFile) -> None:
+    """Step and improve until the budget is spent, and save."""
+    params, budget = parse(Params, config["params"], most={"gamma": 1, "tau": 1}), progress.budget
+    if 0 < budget.steps <= params.random_steps:
+        raise Refused(f"random_steps is {params.random_steps}, all {budget.steps} steps of the budget: lower it")
+    torch.set_num_threads(1)  # nets this small gain nothing from two, and lose much where cores are shared
+    torch.manual_seed(config["seed"])
+    device = "cuda" if use_cuda(config) else "cpu"
+    id, kwargs, limit = (config["problem"][key] for key in ("id", "kwargs", "max_episode_steps"))
+    env = gym.make(id, max_episode_steps=limit, **kwargs)
+    policy, space = build(env, params).to(device), env.action_space
+    # Before the clock starts: the first optimizer of a process makes torch import for about a second.
+    learner = Learner(policy, params, capacity=min(params.buffer, budget.steps or params.buffer))
+    progress.ready()
     # Raw returns of the latest finished episodes: few, because a whole run may have only dozens.
     returns: deque[float] = deque(maxlen=10)
-    budget, metrics = progress.budget, dict[str, float]()
+    metrics = dict[str, float]()
     running = owed = 0.0
     # 31 bits: some environments hand their seed to a C int.
-    here = flat(env.reset(seed=int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1)[0]).to(device)
+    here = flat(env.reset(seed=int(np.random.SeedSequence(config["seed"]).generate_state(1)[0]) >> 1)[0]).to(device)
     while not budget.spent:
         learning = budget.step >= params.random_steps
         action = policy.choose(here) if learning else torch.rand(1, policy.shape.actions, device=device) * 2 - 1
@@ -269,31 +258,14 @@ def learn(env: gym.Env[Any, Any], seed: int, learner: Learner, params: Params, p
         if progress.due:
             progress.report(metrics, returns)
     progress.report(metrics, returns)
-
-
-def train(config: Config, progress: ProgressFile) -> None:
-    """Train until the budget is spent, and save."""
-    params, steps = parse(Params, config["params"], most={"gamma": 1, "tau": 1}), progress.budget.steps
-    if 0 < steps <= params.random_steps:
-        raise Refused(f"random_steps is {params.random_steps}, all {steps} steps of the budget: lower it")
-    torch.set_num_threads(1)  # nets this small gain nothing from two, and lose much where cores are shared
-    torch.manual_seed(config["seed"])
-    device = "cuda" if use_cuda(config) else "cpu"
-    id, kwargs, limit = (config["problem"][key] for key in ("id", "kwargs", "max_episode_steps"))
-    env = gym.make(id, max_episode_steps=limit, **kwargs)
-    policy = build(env, params).to(device)
-    # Before the clock starts: the first optimizer of a process makes torch import for about a second.
-    learner = Learner(policy, params, capacity=min(params.buffer, steps or params.buffer))
-    progress.ready()
-    learn(env, config["seed"], learner, params, progress)
-    save(Path(config["out"]) / "policy.pt", policy, progress.budget.step)
+    save(Path(config["out"]), policy, budget.step)
     env.close()
 
 
 def act(out: Path, moves: Moves) -> None:
     """Play the saved policy until the judge closes stdin."""
     torch.set_num_threads(1)
-    policy = load(out / "policy.pt")  # on the CPU: a frame has few rows, and no GPU may be free by then
+    policy: Policy = load(out, Policy, Shape)  # on the CPU: a frame has few rows, and no GPU may be free by then
     seed, deterministic = moves.meet(policy.shape.observations)
     torch.manual_seed(seed)
     mode = torch.tensor(deterministic).unsqueeze(-1)

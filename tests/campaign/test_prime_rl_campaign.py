@@ -29,7 +29,7 @@ from tasks.system import orphans
 from tasks.system.slot import NOWHERE, VISIBLE, Slot
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
-from tests.support.fake_prime_rl.laying import Faults, goes_wrong, quality_of
+from tests.support.fake_prime_rl import Faults, goes_wrong, quality_of
 from tests.support.nvml import nvml
 from tests.support.prime_rl_problem import laid
 from tests.support.toy import GREEDY, SANDBOX, start, status
@@ -125,9 +125,7 @@ REASONS = {
     2: "out of GPU memory: ", 3: "diverged: the loss of step 3 is no finite number", 4: "no learning signal: ",
     5: "stalled: ", 7: "did not start: no answer", 9: "stalled: ", 11: "refused: ",
 }  # fmt: skip
-"""How the reasons begin of those that crash for it; the machine's faults pass, and the rest is put right."""
-MACHINES = (6, 10)
-"""Trials that the machine fails at first."""
+"""How the reasons begin of those that crash for it; the machine's faults are put right (6, 10) or pass."""
 
 
 def mended(home: Path, checkout: Path, faults: Faults, trials: tuple[int, ...]) -> threading.Thread:
@@ -164,7 +162,7 @@ def night(folder: Path, name: str, server: str, trials: int, **more: str) -> sub
 def test_a_night_with_every_fault_ends_with_every_reason_right(tmp_path: Path, home: Path, server: str) -> None:
     faults = Faults(trials=FAULTS)
     folder, checkout = laid(tmp_path, faults, start=40, stall=8)
-    watch = mended(home, checkout, faults, MACHINES)
+    watch = mended(home, checkout, faults, (6, 10))
     with night(folder, "night", server, 13) as process:
         said, _ = process.communicate()
     assert process.returncode == 0, said

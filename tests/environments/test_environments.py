@@ -31,12 +31,6 @@ def test_a_bundled_environment_loads_and_can_be_judged(name: str) -> None:
     environment.check()
     assert environment.name == name
     assert environment.title and environment.editable
-
-
-@pytest.mark.parametrize("name", BUNDLED)
-def test_the_defaults_of_a_bundled_environment_are_complete_and_lie_in_its_space(name: str) -> None:
-    environment = loaded(name)
-    assert environment.defaults.keys() == environment.space.keys() | environment.fixed.keys()
     assert environment.complete(environment.defaults) == environment.defaults
 
 
@@ -46,7 +40,7 @@ def test_the_parameters_of_a_bundled_environment_are_those_that_its_program_take
     environment = loaded(name)
     source = "".join(path.read_text() for path, _ in trainer_files(environment.trainer))
     # A parameter, or a short name of a key of its settings file.
-    named = r"^ +{0}: \w+( = |$)|\b{0} (trainer|orchestrator|inference)\."
+    named = r"^ +{0}: \w+( = |$)|\"{0}\": \"(trainer|orchestrator)\."
     unknown = [key for key in environment.defaults if not re.search(named.format(key), source, re.MULTILINE)]
     assert environment.trainer == "command" or unknown == []
 
@@ -70,10 +64,11 @@ def test_an_environment_that_is_nowhere_is_refused(reference: str, why: str, tmp
     ("old", "new", "why"),
     [
         ('title = "Quad', 'titel = "Quad', "titel: unknown key. Did you mean 'title'?"),
-        ("[limits]", "zzz = 1\n[limits]", "[command]: zzz: unknown key. Known: eval_cmd, total_seconds, "),
+        ("[limits]", "eval_cnd = 1\n[limits]", "[command]: eval_cnd: unknown key. Did you mean 'eval_cmd'?"),
         ("[space.x]", "[space.y]\ntype = 'int'\nlow = 1\nhigh = 2\ndefault = 1\nvalues = [1]\n[space.x]",
          "space.y.values: unknown key."),
-        ("[limits]", "[variants]\nother = 1\n[limits]", "variants: must be tables of dotted keys, by name"),
+        ('title = "', 'variants = 1\ntitle = "', "variants: must be tables of dotted keys, by name"),
+        ("[space.x]", "[fixed]\na = inf\n[space.x]", "fixed.a"),
         ('judge = "command"', 'judge = "comand"', "judge: unknown judge 'comand'. Did you mean 'command'?"),
         ("[space.x]", "[fixed]\nx = 1\n[space.x]", "'x' stands in [space] and in [fixed]: keep one"),
         ("[space.x]", "[space.x", "not TOML: "),
@@ -115,9 +110,8 @@ def test_a_command_line_that_cannot_be_filled_is_refused(tmp_path: Path, old: st
     assert why in str(refused.value)
 
 
-def test_no_value_can_break_out_of_its_place_in_a_command_line(tmp_path: Path) -> None:
-    nasty = "a b; rm -rf / {x} $(id) 'q"
-    assert fill("run --x={x} {{literal}}", {"x": nasty}) == ["run", f"--x={nasty}", "{literal}"]
+NASTY = "a b; rm -rf / {x} $(id) 'q"
+"""A value that may not break out of its place."""
 
 
 @pytest.mark.parametrize(
@@ -127,10 +121,11 @@ def test_no_value_can_break_out_of_its_place_in_a_command_line(tmp_path: Path) -
         ("run {amp:--amp} {dry:--dry}", ["run", "--amp"]),
         ("run {amp:--amp|--no-amp} {dry:--dry|--wet}", ["run", "--amp", "--wet"]),
         ("run --amp={amp} --data {prepared} x{dry:y}", ["run", "--amp=True", "--data", "", "x"]),
+        ("run --x={nasty} {{literal}}", ["run", f"--x={NASTY}", "{literal}"]),
     ],
 )
 def test_a_name_may_have_dots_and_a_truth_value_may_be_a_switch(command: str, words: list[str]) -> None:
-    values = {"model.lr": 0.1, "seed": 7, "amp": True, "dry": False, "prepared": ""}
+    values = {"model.lr": 0.1, "seed": 7, "amp": True, "dry": False, "prepared": "", "nasty": NASTY}
     assert fill(command, values) == words
 
 
@@ -138,7 +133,6 @@ def test_a_name_may_have_dots_and_a_truth_value_may_be_a_switch(command: str, wo
     ("overrides", "where", "value"),
     [
         ({"budget_seconds": 9}, "budget_seconds", 9.0),
-        ({"command.total_seconds": 7}, "judge.total_seconds", 7.0),
         ({"space.n.type": "int", "space.n.low": 1, "space.n.high": 3, "space.n.default": 2}, "space.n.default", 2),
         ({"fixed.mode": "fast"}, "fixed.mode", "fast"),
     ],
@@ -175,7 +169,6 @@ def test_an_unknown_plug_in_is_refused_with_the_near_miss() -> None:
     ("line", "why"),
     [
         ('readable = ["../results"]', "readable: '../results' is not in the environment's folder"),
-        ('readable = ["."]', "readable: '.' is not in the environment's folder"),
         ('readable = ["judge.py"]', "readable: 'judge.py' shows 'judge.py' of the judge to the program"),
         ('readable = ["/"]', "readable: '/' holds the whole environment"),
     ],

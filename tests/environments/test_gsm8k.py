@@ -26,7 +26,7 @@ import environments
 from environments import Environment
 from environments.judges._taskset import Taskset
 from prime_rl_parts.keys import as_tables, at
-from prime_rl_parts.run import HARNESSES, Settings
+from prime_rl_parts.run import Settings
 from tasks.importing._original import flat
 
 NAMES = ("gsm8k", "reverse_text")
@@ -102,23 +102,17 @@ def sets(made: Path) -> dict[str, list[dict[str, str]]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_environment_for_prime_rl_can_be_judged_where_there_is_something_to_judge_with(name: str) -> None:
+def test_an_environment_for_prime_rl_fits_its_trainer_and_says_nothing_twice(name: str) -> None:
     environment = loaded(name)
     environment.check()
     assert environment.gpus == 2 and environment.editable == ("train.toml",)
-    quit_deadline = Settings("").quit_deadline
-    assert environment.grace_seconds > quit_deadline, "or it is killed while prime-rl ends"
+    assert environment.grace_seconds > Settings("").quit_deadline, "or it is killed while prime-rl ends"
     said = tomllib.loads((environment.folder / environments.FILE).read_text())
     place = said["fixed"]["prime_rl"]
     assert said["readable"] == [place] and said["text"]["vllm"].startswith(f"{place}/")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_train_toml_says_nothing_that_a_parameter_is_written_over(name: str) -> None:
-    environment = loaded(name)
     train = tomllib.loads((environment.folder / "train.toml").read_text())
     settings, params = Settings.split(environment.defaults)
-    assert (HARNESSES / f"{settings.harness}.py").is_file() and "learning_rate" in params
+    assert settings.prime_rl and "learning_rate" in params
     for param, value in params.items():
         [key] = [key for key, _ in flat(as_tables({param: value}))]
         assert at(train, key) is None, "an edit of such a key would be written over without a word"
@@ -199,12 +193,9 @@ def test_answers_are_compared_by_their_value() -> None:
     taskset = module("gsm8k", "taskset.py")
     assert [pair for pair in RIGHT if not taskset.reward("", f"So \\boxed{{{pair[0]}}}.", pair[1])] == []
     assert [pair for pair in WRONG if taskset.reward("", f"So \\boxed{{{pair[0]}}}.", pair[1])] == []
-
-
-def test_the_last_box_of_a_reply_is_the_answer() -> None:
-    reward = module("gsm8k", "taskset.py").reward
     wrong = (r"\boxed{18}, or is it \boxed{3}", "18", r"\boxed{18} \boxed{")
-    assert [reward("", reply, "18") for reply in (r"first \boxed{3}, then \boxed {18}", *wrong)] == [1.0, 0.0, 0.0, 0.0]
+    last = [taskset.reward("", reply, "18") for reply in (r"first \boxed{3}, then \boxed {18}", *wrong)]
+    assert last == [1.0, 0.0, 0.0, 0.0], "the last box of a reply is the answer"
 
 
 @pytest.mark.parametrize(
@@ -221,8 +212,7 @@ def test_the_judge_scores_with_each_taskset(tmp_path: Path, name: str, reply: st
     assert [system, user] == module(name, "taskset.py").prompt("Q1"), "training asks in the same words"
 
 
-@pytest.mark.parametrize("status", [200, 400])
-def test_training_asks_each_question_once_from_within_its_process(status: int) -> None:
+def test_training_asks_each_question_once_from_within_its_process() -> None:
     """Only what it says to the endpoint: verifiers itself is not run."""
     asked: list[tuple[str, str | None, dict[str, Any]]] = []
 
@@ -230,7 +220,7 @@ def test_training_asks_each_question_once_from_within_its_process(status: int) -
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             asked.append((self.path, self.headers["Authorization"], body))
-            self.send_response(status)
+            self.send_response(400)
             self.send_header("Content-Length", "4")
             self.end_headers()
             self.wfile.write(b"full")
@@ -249,4 +239,4 @@ def test_training_asks_each_question_once_from_within_its_process(status: int) -
         server.shutdown()
     messages = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
     assert asked == [("/v1/chat/completions", "Bearer secret", {"model": "m", "messages": messages})]
-    assert (ended.exit_code, ended.stderr) == ((0, "") if status == 200 else (1, "full"))
+    assert (ended.exit_code, ended.stderr) == (1, "full")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from pathlib import Path
 
@@ -51,14 +50,9 @@ def test_true_and_one_are_two_values_of_a_choice() -> None:
     assert [type(parameter.check(value)) for value in (1, 1.0, True)] == [int, int, bool]
 
 
+@pytest.mark.parametrize("value", [3, "1", math.nan, 10**400, True])
 @pytest.mark.parametrize(
-    ("parameter", "value"),
-    list(
-        itertools.product(
-            [Float(low=0, high=2, default=1), Int(low=0, high=2, default=1), Choice(values=(0, 1), default=1)],
-            [3, "1", math.nan, 10**400, True],
-        )
-    ),
+    "parameter", [Float(low=0, high=2, default=1), Int(low=0, high=2, default=1), Choice(values=(0, 1), default=1)]
 )
 def test_a_value_outside_is_refused_and_named(parameter: Float | Int | Choice, value: Value) -> None:
     with pytest.raises(ValueError, match="must be ") as refused:
@@ -72,7 +66,6 @@ def test_a_value_outside_is_refused_and_named(parameter: Float | Int | Choice, v
         ('"float"\nlow = 3.0\nhigh = 3.0\ndefault = 3.0', "", "low must be below high, got low = 3.0, high = 3.0"),
         ('"float"\nlow = 0\nhigh = 1\ndefault = 2', "", "the default must lie in 0.0..1.0, got 2.0"),
         ('"float"\nlow = 0\nhigh = 1\nlog = true\ndefault = 1', "", "a log scale needs low > 0, got low = 0.0"),
-        (f'"int"\nlow = 0\nhigh = {2**60}\ndefault = 1', ".high", f"less than or equal to {2**53}, got {2**60}"),
         ('"choice"\nvalues = [1, 1]\ndefault = 1', "", "values must differ, got [1, 1]"),
         ('"choice"\nvalues = ["a", "b"]\ndefault = "c"', "", "must be one of ['a', 'b'], got 'c'"),
         ('"flaot"\nlow = 0\nhigh = 1\ndefault = 0', "", "does not match any of the expected tags: 'float', 'int'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.fake_prime_rl.laying import COMMIT, NORMAL, Faults, base_model, lay
+from tests.support.fake_prime_rl import NORMAL, Faults, base_model, lay
 
 TOML = """\
 title = "The stand-in"
@@ -42,7 +42,6 @@ default = 1e-6
 
 [fixed]
 prime_rl = "{checkout}"
-prime_rl_commit = "{commit}"
 start_deadline = {start:g}
 stall_deadline = {stall:g}
 quit_deadline = 5
@@ -89,7 +88,7 @@ def laid(tmp_path: Path, faults: Faults = NORMAL, start: float = 60, stall: floa
     checkout = lay(tmp_path / "prime-rl", faults)
     folder = tmp_path / "env"
     base_model(folder / "base")
-    toml = TOML.format(checkout=checkout, commit=COMMIT[:8], start=start, stall=stall)
+    toml = TOML.format(checkout=checkout, start=start, stall=stall)
     for name, text in {
         "environment.toml": toml, "train.toml": TRAIN, "taskset.py": "", "prepare.py": PREPARE, "judge.py": JUDGE,
     }.items():  # fmt: skip

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 else:
     torch, ppo = LazyModule("torch"), LazyModule("tasks.trainers.ppo")
 
-Play = Callable[..., Any]
-
 
 class Fragile(gym.Env[NDArray[np.float32], Any]):
     """Breaks at its hundredth step in any process but `spared`: it raises, or is killed."""
@@ -61,22 +59,13 @@ class Fragile(gym.Env[NDArray[np.float32], Any]):
 gym.register("Fragile-v0", entry_point=Fragile, disable_env_checker=True)  # type: ignore[arg-type]
 
 
-@pytest.fixture(autouse=True)
-def _like_the_program() -> Iterator[None]:
-    """With one thread of torch, since a fork has none of its threads; and the handler of SIGTERM is put back."""
-    before = signal.getsignal(signal.SIGTERM)
-    torch.set_num_threads(1)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
 def config(out: Path, id: str = "CartPole-v1", **more: Any) -> dict[str, Any]:
     return trainer_programs.config(out, id, **{"cores": 2, **more})
 
 
 def train(settings: dict[str, Any]) -> ppo.Agent:
     _program.training(settings, ppo.train)
-    return ppo.load(Path(settings["out"]) / "policy.pt")
+    return _program.load(Path(settings["out"]), ppo.Agent, ppo.Shape)
 
 
 @pytest.mark.parametrize(("killed", "why"), [(False, "the hundredth step is too much"), (True, "was killed")])
@@ -88,29 +77,8 @@ def test_what_goes_wrong_in_a_fork_ends_training_and_says_what_it_was(tmp_path: 
     assert psutil.Process().children() == before
 
 
-def test_workers_answer_in_the_order_of_their_numbers_and_keep_what_they_know() -> None:
-    def prepare(number: int, count: int) -> Play:
-        known = [number]
-
-        def answer(budget: _program.Budget, asked: int) -> tuple[int, list[int]]:
-            time.sleep(0.1 * (count - number))  # the first is the last to be done
-            known.append(asked)
-            return os.getpid(), list(known)
-
-        return answer
-
-    budget = _program.Budget(60, 0)
-    with _program.Workers(3, prepare) as workers:
-        first, second = workers(budget, 7), workers(budget, 8)
-    assert first and second
-    assert [known for _, known in first] == [[0, 7], [1, 7], [2, 7]]
-    assert [known for _, known in second] == [[0, 7, 8], [1, 7, 8], [2, 7, 8]]
-    assert len({pid for pid, _ in first}) == 3
-    assert first[0][0] == os.getpid()
-
-
 def test_nobody_waits_for_a_fork_longer_than_the_budget() -> None:
-    def prepare(number: int, count: int) -> Play:
+    def prepare(number: int, count: int) -> Callable[..., Any]:
         return lambda budget: time.sleep(600 * number) or number
 
     began = time.monotonic()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from prime_rl_parts import Failed, model
+from _program import Failed
+from prime_rl_parts import model
 from prime_rl_parts.run import Run, Settings
-from tests.support.fake_prime_rl.laying import base_model
+from tests.support.fake_prime_rl import base_model
 from tests.support.lazy import LazyModule
 from tests.support.trainer_process import config
 
@@ -55,11 +56,6 @@ def hand_on(run: Run, step: int) -> dict[str, torch.Tensor]:
     return pair
 
 
-def told(run: Run) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run.home / "run.json").read_text())
-    return found
-
-
 def test_the_model_of_an_adapter_is_the_base_model_s_files_with_it_added_in_their_own_type(run: Run) -> None:
     pair = hand_on(run, 3)
     model.assemble(run, reached=3)
@@ -73,24 +69,14 @@ def test_the_model_of_an_adapter_is_the_base_model_s_files_with_it_added_in_thei
     index = json.loads((made / "model.safetensors.index.json").read_text())
     assert index["weight_map"][f"{LAYER}.weight"] == "model-00001-of-00002.safetensors"
     assert not list(made.glob("adapter*")), "a judge refuses adapters that are not merged"
-    assert told(run)["scored_step"] == 3
 
 
-@pytest.mark.parametrize(
-    ("text", "packages", "refused"),
-    [
-        ("trainer.model.lora = 'None'", ("no_such_package",), ""),
-        ("[trainer.model.lora]", ("no_such_package",), "no_such_package is not installed"),
-        ("[trainer.model.lora]\nmodules_to_save = ['lm_head']", (), "hands on the adapter alone"),
-    ],
-)
 def test_an_adapter_that_could_not_be_added_to_the_weights_is_refused_before_training(
-    run: Run, monkeypatch: pytest.MonkeyPatch, text: str, packages: tuple[str, ...], refused: str
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model, "PACKAGES", packages)
-    run.train = text
-    if refused:
-        with pytest.raises(Failed, match=rf"^refused: .*{refused}"):
-            model.check_adapter(run)
-    else:
+    monkeypatch.setattr(model, "PACKAGE", "no_such_package")
+    run.train = "trainer.model.lora = 'None'"
+    model.check_adapter(run)
+    run.train = "[trainer.model.lora]"
+    with pytest.raises(Failed, match=r"^refused: .*no_such_package is not installed"):
         model.check_adapter(run)

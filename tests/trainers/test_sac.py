@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,9 +28,12 @@ else:
 class Endless(gym.Env[NDArray[np.float64], Any]):
     """Pays 1 per step, whatever is done; after two steps it terminates or is cut off. Refuses alien actions."""
 
-    def __init__(self, terminates: bool = True, action_space: gym.Space[Any] | None = None) -> None:
+    def __init__(
+        self, terminates: bool = True, action_space: gym.Space[Any] | None = None,
+        observation_space: gym.Space[Any] | None = None,
+    ) -> None:  # fmt: skip
         self.terminates = terminates
-        self.observation_space = gym.spaces.Box(-9, 9, (1,), np.float64)
+        self.observation_space = observation_space or gym.spaces.Box(-9, 9, (1,), np.float64)
         self.action_space = action_space or gym.spaces.Box(-1, 1, (1,), np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
@@ -47,25 +48,7 @@ class Endless(gym.Env[NDArray[np.float64], Any]):
         return np.full(1, float(self.count)), 1.0, over and self.terminates, over, {}
 
 
-class Labelled(Endless):
-    """Observations this program does not read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = gym.spaces.Dict({"count": gym.spaces.Box(0, 9)})  # type: ignore[assignment]
-
-
 gym.register("SacEndless-v0", entry_point=Endless, disable_env_checker=True)  # type: ignore[arg-type]
-gym.register("SacLabelled-v0", entry_point=Labelled, disable_env_checker=True)  # type: ignore[arg-type]
-
-
-@pytest.fixture(autouse=True)
-def _as_the_program_runs() -> Iterator[None]:
-    """On one thread, as it sets for itself; what it does to signals ends with the test."""
-    torch.set_num_threads(1)
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 def config(out: Path, id: str = "Pendulum-v1", **more: Any) -> dict[str, Any]:
@@ -75,7 +58,7 @@ def config(out: Path, id: str = "Pendulum-v1", **more: Any) -> dict[str, Any]:
 def train(settings: dict[str, Any]) -> sac.Policy:
     """Train in this process, and read the checkpoint back."""
     _program.training(settings, sac.train)
-    return sac.load(Path(settings["out"]) / "policy.pt")
+    return _program.load(Path(settings["out"]), sac.Policy, sac.Shape)
 
 
 program = partial(trainer_programs.program, sac)
@@ -112,12 +95,8 @@ def test_the_critics_learn_that_a_cut_off_life_goes_on_and_a_terminated_one_does
     for step in range(100):
         at, ends = float(step % 2), float(terminates and step % 2)
         action = torch.rand(1, 1) * 2 - 1
-        learner.memory.add(
-            torch.tensor([[at]]),
-            action,
-            torch.tensor([[at + 1 if terminates else 1 - at]]),
-            torch.tensor([[1.0, ends]]),
-        )
+        then = torch.tensor([[at + 1 if terminates else 1 - at]])
+        learner.memory.add(torch.tensor([[at]]), action, then, torch.tensor([[1.0, ends]]))
     for _ in range(400):
         sac.improve(learner, params)
     values = learner.critics(torch.tensor([[0.0], [1.0]]), torch.zeros(2, 1))
@@ -125,13 +104,20 @@ def test_the_critics_learn_that_a_cut_off_life_goes_on_and_a_terminated_one_does
 
 
 @pytest.mark.parametrize("terminates", [True, False])
-def test_a_remembered_transition_leads_to_where_the_episode_ended(tmp_path: Path, terminates: bool) -> None:
-    env = gym.make("SacEndless-v0", terminates=terminates)
-    params = sac.Params(random_steps=100)
-    learner, budget = sac.Learner(sac.build(env, params), params, capacity=50), _program.Budget(60, 10)
-    with (tmp_path / "progress.jsonl").open("w") as file:
-        sac.learn(env, 1, learner, params, _program.ProgressFile(file, budget))
-    where, _, later, rewards, terminated = torch.split(learner.memory.rows[:10], learner.memory.parts, dim=-1)
+def test_a_remembered_transition_leads_to_where_the_episode_ended(
+    tmp_path: Path, terminates: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[Any] = []
+    monkeypatch.setattr(sac.Memory, "add", lambda memory, *parts: rows.append(torch.cat(parts, -1)[0]))
+    settings = config(
+        tmp_path,
+        "SacEndless-v0",
+        steps=10,
+        params={"random_steps": 9, "updates_per_step": 0.0},
+        kwargs={"terminates": terminates},
+    )
+    train(settings)
+    where, _, later, rewards, terminated = torch.stack(rows).split(1, -1)
     assert where[:, 0].tolist() == [0, 1] * 5
     assert later[:, 0].tolist() == [1, 2] * 5  # never the 0 of the next episode's start
     assert rewards[:, 0].tolist() == [1] * 10
@@ -158,11 +144,14 @@ def test_training_stops_when_the_time_is_over_even_between_the_updates_of_one_st
     assert progress(tmp_path)[-1]["step_target"] is None
 
 
+LABELLED = gym.spaces.Dict({"count": gym.spaces.Box(0, 9)})
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
         ({"id": "CartPole-v1"}, "actions are Discrete(2); SAC needs a Box of floats with finite bounds"),
-        ({"id": "SacLabelled-v0"}, "observations are Dict"),
+        ({"id": "SacEndless-v0", "kwargs": {"observation_space": LABELLED}}, "observations are Dict"),
     ],
 )
 def test_a_problem_it_cannot_train_is_refused_with_the_reason(

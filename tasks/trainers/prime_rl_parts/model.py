@@ -12,26 +12,19 @@ import json
 import shutil
 from pathlib import Path
 
-from prime_rl_parts import Failed
+from _program import Failed
 from prime_rl_parts.keys import at
-from prime_rl_parts.reasons import LOG_BYTES, read
 from prime_rl_parts.run import Run
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-PACKAGES = ("safetensors", "torch")
+PACKAGE = "safetensors"
 
 
 def check_adapter(run: Run) -> None:
     """Refuse, before anything is trained, an adapter that could not be added to the base model's weights."""
-    lora = at(run.stated, "trainer.model.lora")
-    if not isinstance(lora, dict):
-        return
-    if lacking := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
+    if isinstance(at(run.stated, "trainer.model.lora"), dict) and not importlib.util.find_spec(PACKAGE):
         remedy = "`pip install --editable '.[grpo]'` in Nightshift's checkout, or leave it out"
-        raise Failed(f"refused: trainer.model.lora: the package {lacking[0]} is not installed: {remedy}")
-    if lora.get("modules_to_save"):
-        why = "they would be trained, and prime-rl hands on the adapter alone"
-        raise Failed(f"refused: trainer.model.lora.modules_to_save: {why}: leave it out")
+        raise Failed(f"refused: trainer.model.lora: the package {PACKAGE} is not installed: {remedy}")
 
 
 def assemble(run: Run, reached: int) -> None:
@@ -39,31 +32,26 @@ def assemble(run: Run, reached: int) -> None:
 
     Raises Failed: there is no broadcast after step 0, or the adapter is for other layers than the base model has.
     """
-    broadcasts = ((int(path.name[5:]), _weights(path)) for path in run.folder.glob("broadcasts/step_*"))
-    step, files = max((one for one in broadcasts if all(one)), default=(0, []))
-    if not files:
+    # STABLE is written last: a broadcast without it is incomplete.
+    stable = [path.parent for path in run.folder.glob("broadcasts/step_*/STABLE")]
+    step, broadcast = max(((int(path.name[5:]), path) for path in stable), default=(0, run.folder))
+    if not step:
         raise Failed(f"left nothing to score: no step's weights were handed on; it came to step {reached}")
     model = Path(run.config["out"]) / "model"
     making = model.with_name(".model")
     making.mkdir()
-    is_adapted = (files[0].parent / CONFIG).exists()
+    is_adapted = (broadcast / CONFIG).exists()
     for path in run.base.iterdir():
         is_index = ".index." in path.name  # of the base model's files, which adapted weights are written into again
         if path.suffix in (".json", ".txt", ".model", ".jinja", ".tiktoken") and (is_adapted or not is_index):
             shutil.copyfile(path, making / path.name)
     if is_adapted:
-        merge(run.base, files[0].parent, making)
+        merge(run.base, broadcast, making)
     else:
-        for path in files:  # moved: the engine refuses checkpoints with hard links
+        for path in broadcast.glob("*.safetensors*"):  # moved: the engine refuses checkpoints with hard links
             path.rename(making / path.name)
     making.rename(model)
     run.note(scored_step=step, reached_step=reached)
-
-
-def _weights(broadcast: Path) -> list[Path]:
-    """The files of a broadcast; empty if it is incomplete: STABLE is written last."""
-    files = [path for path in broadcast.iterdir() if ".safetensors" in path.suffixes]
-    return files if (broadcast / "STABLE").exists() else []
 
 
 def merge(base: Path, adapter: Path, into: Path) -> None:
@@ -80,10 +68,10 @@ def merge(base: Path, adapter: Path, into: Path) -> None:
     for path in sorted(base.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
-        for name in [name for name in tensors if name.removesuffix(".weight") in left]:
-            layer, before = name.removesuffix(".weight"), tensors[name]
+        for layer in {name.removesuffix(".weight") for name in tensors} & left:
             low, high = (pairs[f"{layer}.lora_{which}.weight"].float() for which in "AB")
-            tensors[name] = (before.float() + scale * (high @ low)).to(before.dtype)
+            before = tensors[f"{layer}.weight"]
+            tensors[f"{layer}.weight"] = (before.float() + scale * (high @ low)).to(before.dtype)
             left.discard(layer)
         save_file(tensors, into / path.name, metadata=metadata)
     if left:
@@ -91,11 +79,8 @@ def merge(base: Path, adapter: Path, into: Path) -> None:
 
 
 def tidy(run: Run) -> None:
-    """Keep the end of each log, and delete large files."""
+    """Delete what is large, and a link, which the engine refuses."""
     for name in ("run/rollouts", "run/broadcasts", "run/checkpoints", "converted"):
         shutil.rmtree(run.home / name, ignore_errors=True)
-    run.questions.unlink(missing_ok=True)
-    for path in run.home.rglob("*.log"):
-        if not path.is_symlink() and path.stat().st_size > LOG_BYTES:
-            path.write_text(read(path))
-    (run.folder / "logs/latest").unlink(missing_ok=True)
+    for file in (run.questions, run.folder / "logs/latest"):
+        file.unlink(missing_ok=True)

@@ -6,11 +6,11 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from prime_rl_parts import Failed
+from _program import Failed
 from prime_rl_parts.run import Run
 
 LOG_BYTES = 256 * 1024
-"""Bytes kept of each log, from its end."""
+"""Bytes read of each log, from its end."""
 CLASSES = (
     ("GPU memory is taken", True, r"Free memory on device .*less than desired GPU memory utilization"),
     ("out of GPU memory", False, r"OutOfMemoryError|CUDA out of memory|No available memory for the cache blocks|"
@@ -52,14 +52,13 @@ def read(path: Path) -> str:
 
 
 def logs(run: Run) -> tuple[str, dict[str, str]]:
-    """The component that the launcher reports as failed, and the end of each one's log, that one's first."""
+    """What the launcher says of the component that failed, and the end of each one's log, that one's first."""
     folder, launcher = run.folder / "logs" / "latest", read(run.home / "rl.log")
     paths = [folder / "trainer.log", *folder.glob("trainer/torchrun/**/stderr.log"), folder / "inference.log"]
     paths += [folder / "orchestrator.log", *folder.glob("envs/*/*.log")]
-    names = (dict.fromkeys((path.relative_to(folder).parts[0], path.name)) for path in paths)
-    texts = {"/".join(name): read(path) for name, path in zip(names, paths, strict=True)} | {"rl.log": launcher}
+    texts = {path.relative_to(folder).as_posix(): read(path) for path in paths} | {"rl.log": launcher}
     failed = re.search(r"(\w+)[\w ]* failed with exit code -?\d+", launcher)
-    first = {"train": "envs/", "eval": "envs/"}.get(failed[1].lower(), failed[1].lower()) if failed else "-"
+    first = {"train": "envs", "eval": "envs"}.get(failed[1].lower(), failed[1].lower()) if failed else "-"
     return failed[0] if failed else "", dict(sorted(texts.items(), key=lambda log: not log[0].startswith(first)))
 
 

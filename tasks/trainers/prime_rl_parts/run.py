@@ -5,58 +5,42 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import ConfigDict, Field, PositiveInt, ValidationError
-from pydantic.dataclasses import dataclass as checked
-
-from prime_rl_parts import Cancelled, Failed
+from _program import Failed, parse
 from prime_rl_parts.keys import at, laid_over
 
 HARNESSES = Path(__file__).with_name("harnesses")
-"""Verifiers harnesses of ours, which prime-rl's processes import by their names alone."""
+"""Our verifiers harness, which prime-rl's processes import by its name alone."""
 CURVE_STEPS = 4
 """Steps between evaluations on data/curve.jsonl: a curve, never a score."""
-Seconds = Annotated[float, Field(ge=0.1)]
 
 
-@checked(frozen=True, config=ConfigDict(strict=True))
+@dataclass(frozen=True)
 class Settings:
     """The fixed parameters. Deadlines are seconds."""
 
-    prime_rl: str
+    prime_rl: str = ""
     """Path of prime-rl's checkout, with its environment in .venv."""
-    prime_rl_commit: str = ""
-    """Required prefix of its commit; empty: any."""
-    model: str = ""
-    """Directory of the model to begin with; empty: data/base."""
-    renderer: str = "default"
-    harness: str = "ask_once"
-    """The verifiers harness in training: a module of harnesses/, "taskset" for the one in taskset.py, or a built-in."""
     metric: str = "pass@1"
     """The name of what is reported: the mean on data/curve.jsonl, or without it the mean reward in training."""
-    curve_tokens: PositiveInt = 1024
+    curve_tokens: int = 1024
     """The longest answer to a question of data/curve.jsonl."""
-    start_deadline: Seconds = 800.0
+    start_deadline: float = 800.0
     """From the launch to the first answer or metric. Most of it is compilation."""
-    stall_deadline: Seconds = 300.0
+    stall_deadline: float = 300.0
     """Without a new row of metrics."""
-    quit_deadline: Seconds = 90.0
+    quit_deadline: float = 90.0
     """For `rl` to end after SIGTERM."""
 
     @classmethod
     def split(cls, params: dict[str, Any]) -> tuple[Settings, dict[str, Any]]:
-        """The settings, and the remaining parameters, which go to train.toml."""
+        """The settings, and the remaining parameters, which are prime-rl's."""
         own = {one.name: params[one.name] for one in fields(cls) if one.name in params}
-        try:
-            return cls(**own), {name: value for name, value in params.items() if name not in own}
-        except ValidationError as wrong:
-            faults = "; ".join(f"{fault['loc'][0]}: {fault['msg']}, got {fault['input']!r}" for fault in wrong.errors())
-            raise Failed(f"refused: the fixed parameter {faults}") from wrong
+        return parse(cls, own), {name: value for name, value in params.items() if name not in own}
 
 
 @dataclass
@@ -69,11 +53,9 @@ class Run:
     """The text of train.toml, as its author wrote it."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """prime-rl's tables that are laid over it."""
-    gpus: tuple[str, ...] = ()
-    port: int = 0
-    """The first of its ports."""
-    told: bool = False
-    """Whether it was told to end; no threading.Event, whose `set` may wait for itself in a signal handler."""
+    gpus: tuple[str, ...] = ("0", "1")
+    port: int = 8000
+    """The first of six, and 21,000 above it that of vLLM's router. In the sandbox they are its own."""
 
     def __post_init__(self) -> None:
         self.home = Path(self.config["out"]) / "prime_rl"
@@ -81,8 +63,9 @@ class Run:
         self.train_file, self.engine_file = self.home / "train.toml", self.home / "engine.toml"
         self.bin = Path(self.settings.prime_rl) / ".venv" / "bin"
         self.data = Path(self.config["data"] or "nowhere")
-        self.base = Path(self.settings.model or self.data / "base")
+        self.base = self.data / "base"
         self.questions = self.home / "train.jsonl"
+        self.facts: dict[str, object] = {}
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -97,7 +80,7 @@ class Run:
         orchestrator: dict[str, Any] = {
             "env_server_base_port": self.port + 4,
             "model": {"client": {"base_url": f"http://localhost:{self.port}/v1"}},
-            "renderer": {"name": self.settings.renderer},
+            "renderer": {"name": "default"},
             "train": {"source": [self._stated_source() | self._source("train", self.questions)]},
         }
         if (curve := self.data / "curve.jsonl").is_file():
@@ -136,8 +119,7 @@ class Run:
         return sources[0]
 
     def _source(self, name: str, questions: Path) -> dict[str, Any]:
-        agent: dict[str, Any] = {"harness": {"id": self.settings.harness}, "runtime": {"type": "subprocess"}}
-        agent |= {"timeout": {"scoring": 30.0}}
+        agent = {"harness": {"id": "ask_once"}, "runtime": {"type": "subprocess"}, "timeout": {"scoring": 30.0}}
         return {"name": name, "env": {"taskset": {"id": "taskset", "path": str(questions)}, "agent": agent}}
 
     def variables(self) -> dict[str, str]:
@@ -156,31 +138,14 @@ class Run:
 
     def start(self, *more: str, log: str) -> subprocess.Popen[bytes]:
         """Launch `rl` on both files."""
-        command = [str(self.bin / "rl"), "@", str(self.train_file), "@", str(self.engine_file)]
-        try:
-            with (self.home / log).open("wb") as output:
-                return subprocess.Popen(
-                    [*command, *more], cwd=self.settings.prime_rl, env=self.variables(), start_new_session=True,
-                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                )  # fmt: skip
-        except OSError as fault:
-            hint = "is the Python that .venv links to readable too?"
-            raise Failed(f"did not start: {command[0]}: {fault.strerror}; {hint}") from fault
+        command = [str(self.bin / "rl"), "@", str(self.train_file), "@", str(self.engine_file), *more]
+        with (self.home / log).open("wb") as output:
+            return subprocess.Popen(
+                command, cwd=self.settings.prime_rl, env=self.variables(), start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            )  # fmt: skip
 
     def note(self, **facts: object) -> None:
         """Add facts to run.json."""
-        path = self.home / "run.json"
-        before = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps(before | facts, indent=2) + "\n")
-
-    def wait(self, seconds: float) -> None:
-        """Sleep before the launch; raises Cancelled or Failed if training is not to begin."""
-        time.sleep(seconds)
-        if Path("cancel").exists():
-            raise Cancelled
-        if self.told:
-            raise Failed("left nothing to score: it was told to stop before training began")
-
-    def tell(self, *_: object) -> None:
-        """Tell it to end; a signal handler."""
-        self.told = True
+        self.facts |= facts
+        (self.home / "run.json").write_text(json.dumps(self.facts, indent=2) + "\n")

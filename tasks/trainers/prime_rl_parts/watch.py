@@ -10,9 +10,9 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from prime_rl_parts import Cancelled, Failed
+from _program import Cancelled, Failed, ProgressFile
 from prime_rl_parts.reasons import why
 from prime_rl_parts.run import Run
 
@@ -37,11 +37,10 @@ CURVE = ("eval/curve/effective/agent/pass@1", "eval/curve/effective/agent/avg@1"
 class Steps:
     """The content of metrics.jsonl so far. Its two writers take turns, with several rows per step."""
 
-    def __init__(self, run: Run, progress: TextIO) -> None:
-        self.run, self.progress = run, progress
-        self.began = self.last = time.monotonic()
-        """When work began, which `elapsed` counts from; and when the latest row came."""
-        self.step, self.ready = 0, False
+    def __init__(self, run: Run, progress: ProgressFile) -> None:
+        self.run, self.progress, self.ready = run, progress, False
+        self.last = time.monotonic()
+        """When the latest row came; before the first, the launch."""
         self._latest: dict[str, float] = {}
         self._file, self._read_bytes = run.folder / "metrics.jsonl", 0
         self._steps: set[int] = set()
@@ -59,18 +58,14 @@ class Steps:
             chunk = file.read()
         complete = chunk[: chunk.rfind(b"\n") + 1]
         self._read_bytes += len(complete)
-        if not self.ready and self.has_begun():
-            self.ready, self.began, self.last = True, time.monotonic(), time.monotonic()
-            self.progress.write('{"ready": true}\n')
+        if not self.ready and (complete or any(self.run.folder.glob("rollouts/*"))):  # a row, or an answer
+            self.ready, self.last = True, time.monotonic()
+            self.progress.ready()
         for line in complete.splitlines():
             with suppress(ValueError, KeyError, TypeError):  # two processes write to it
                 self._take(json.loads(line))
-        if lost := [step for step in self._steps - self._losses if final or step < self.step]:
+        if lost := [step for step in self._steps - self._losses if final or step < self.progress.budget.step]:
             raise Failed(f"diverged: the loss of step {min(lost)} is no finite number")
-
-    def has_begun(self) -> bool:
-        """Whether there is a first sign of work: an answer or a row."""
-        return any(self.run.folder.glob("rollouts/*")) or (self._file.is_file() and self._file.stat().st_size > 0)
 
     def _take(self, row: dict[str, Any]) -> None:
         step, self.last = int(row["step"]), time.monotonic()
@@ -80,55 +75,51 @@ class Steps:
             self._losses.add(step)
         is_done = "time/forward_backward" in row  # the trainer's own: this step is done
         if is_done:
-            self.step = max(self.step, step)
+            self.progress.budget.step = max(self.progress.budget.step, step)
             self._steps.add(step)
         if is_done or any(key in values for key in CURVE):
-            line: dict[str, Any] = {"elapsed": round(self.last - self.began, 3), "step": self.step}
-            line |= {"step_target": self.run.config["budget_steps"] or None, "metrics": self._latest}
-            self.progress.write(json.dumps(line) + "\n")
+            self.progress.report(self._latest)
 
 
-class Watch:
-    """One started `rl`, until it has ended."""
+def follow(run: Run, progress: ProgressFile) -> None:
+    """Launch `rl` and watch it until it ends, is told to, or breaks a deadline.
 
-    def __init__(self, run: Run, progress: TextIO) -> None:
-        self.run, self.process = run, run.start(log="rl.log")
-        self.steps = Steps(run, progress)
-
-    def follow(self) -> None:
-        """Watch until it ends or is told to."""
-        while (status := self.process.poll()) is None and not self.run.told and not self.is_over():
+    Raises Failed or Cancelled; whatever happens, its processes have ended.
+    """
+    process, steps, budget = run.start(log="rl.log"), Steps(run, progress), progress.budget
+    try:
+        while (status := process.poll()) is None and not budget.stopped:
             if Path("cancel").exists():
                 raise Cancelled
-            self.look()
+            steps.read()
+            since = time.monotonic() - steps.last
+            if 0 < budget.steps <= budget.step and since > run.settings.quit_deadline:
+                break  # the last step is done, and it has not ended since
+            _check_deadlines(run, steps, since)
             time.sleep(POLL_SECONDS)
         if status:  # the engine's SIGTERM reaches all processes, and may not have come to this one yet
             time.sleep(POLL_SECONDS)
-        self.steps.read(final=True)
-        if status and not self.run.told:
-            begun = "ended by itself" if self.steps.has_begun() else "did not start"
-            raise why(self.run, f"{begun}: rl exited with status {status}")
+        steps.read(final=True)
+        if status and not budget.stopped:
+            raise why(run, f"{'ended by itself' if steps.ready else 'did not start'}: rl exited with status {status}")
+    finally:
+        _end(process, run.settings.quit_deadline)
 
-    def is_over(self) -> bool:
-        """Whether the last step is done, and `rl` has not ended since."""
-        steps, wanted = self.steps, self.run.config["budget_steps"]
-        return 0 < wanted <= steps.step and time.monotonic() - steps.last > self.run.settings.quit_deadline
 
-    def look(self) -> None:
-        """Read what is new, and check the deadlines."""
-        settings, steps, now = self.run.settings, self.steps, time.monotonic()
-        steps.read()
-        if not steps.ready and now - steps.began > settings.start_deadline:
-            raise why(self.run, f"did not start: no answer or metric within {settings.start_deadline:g} s")
-        if steps.ready and now - steps.last > settings.stall_deadline:
-            raise why(self.run, f"stalled: no metrics for {settings.stall_deadline:g} s after step {steps.step}")
+def _check_deadlines(run: Run, steps: Steps, since: float) -> None:
+    start, stall = run.settings.start_deadline, run.settings.stall_deadline
+    if not steps.ready and since > start:
+        raise why(run, f"did not start: no answer or metric within {start:g} s")
+    if steps.ready and since > stall:
+        raise why(run, f"stalled: no metrics for {stall:g} s after step {steps.progress.budget.step}")
 
-    def end(self) -> None:
-        """SIGTERM, time to end, then SIGKILL; what is in other sessions ends with this program's sandbox."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(self.run.settings.quit_deadline)
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+
+def _end(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """SIGTERM, time to end, then SIGKILL; what is in other sessions ends with this program's sandbox."""
+    if process.poll() is None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
