@@ -10,7 +10,7 @@ import errno
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Formatter
@@ -112,37 +112,38 @@ class RemoteSession:
 
     def run(self, command: list[str], marker: str) -> None:
         """Train once. Raises CannotStart if the other machine, or the way to it, is at fault."""
+        settings = self.settings
+        longest = settings.ready_seconds + self._longest + settings.away_seconds
         try:
             request = self._request(command)
-            with self._job(f"{marker}/{self.place.path.name}") as job:
+            with jobs.begin(
+                f"{marker}/{self.place.path.name}", self.environment.trainer, settings, longest,
+                self.place.path / jobs.COSTS, adopt=self.cut_seconds is None, gpus=self.rented_gpus,
+            ) as job:  # fmt: skip
                 self._train(job, request)
         except (TrialFault, BadProgress) as wrong:
             self.error = str(wrong)
         except EndpointFault as fault:
             raise CannotStart(str(fault)) from fault
 
-    def _job(self, run: str) -> OpenJob:
-        settings, costs = self.settings, self.place.path / jobs.COSTS
-        longest, is_whole = settings.ready_seconds + self._longest + settings.away_seconds, self.cut_seconds is None
-        return jobs.begin(run, self.environment.trainer, settings, longest, costs, is_whole, self.rented_gpus)
-
     def _train(self, opened: OpenJob, request: bytes) -> None:
-        settings, job = self.settings, opened.job
+        began, settings, job, is_lost = clock(), self.settings, opened.job, False
         try:
             address = job.place.reach(job.key, job.until - job.started + settings.lease_seconds)
             with RemoteEndpoint(address, settings.away_seconds, settings.answer_seconds) as endpoint:
                 self._follow(endpoint, job.key, request)
                 self._keep(endpoint, job.key)
-        except EndpointAway:  # it may run on there: the next try adopts it, or a sweep removes it
+        except EndpointAway:
+            is_lost = True  # it may run on there: the next try adopts it, or a sweep removes it
             raise
-        except BaseException:
-            self._end(opened)
-            raise
-        self._end(opened)
+        finally:
+            self.ran = clock() - began
+            if not is_lost:
+                self._end(opened)
 
     def _end(self, opened: OpenJob) -> None:
         """Remove it there, and sum up what this run has cost."""
-        if why := opened.end(usd=self._status.usd):
+        if why := opened.end():
             self._note(f"nightshift: {why}; it is removed later\n")
         self.usd = jobs.paid(self.place.path / jobs.COSTS).usd
 
@@ -204,7 +205,7 @@ class RemoteSession:
         if status.state == "failed":
             reason = one_line(status.error, 500) or "failed, and gave no reason"
             if status.retry:
-                raise CannotStart(f"the machine of {endpoint.address.shown} failed: {reason}")
+                raise CannotStart(f"the machine of {endpoint.url} failed: {reason}")
         elif status.seconds > longest:
             reason = f"trained {status.seconds:g} s, and its budget is {environment.budget_seconds:g} s"
         if self.failure:
@@ -258,33 +259,25 @@ class RemoteSession:
 def fetch(endpoint: RemoteEndpoint, key: str, out: Path, limits: Limits) -> None:
     """Bring every file of a trial into `out`, under the limits of a local program's.
 
-    The endpoint is trusted with the names no more than a program is: only relative paths of plain names are taken,
-    nothing is overwritten, and no more is written than was listed and the limits allow.
-
-    Raises TrialFault, EndpointFault; OSError: a full disk.
+    The endpoint is trusted no more than a program is: only relative paths of plain names are taken, nothing is
+    overwritten, and no more is written than was listed. Raises TrialFault, EndpointFault; OSError: a full disk.
     """
     files = [file for file in endpoint.files(key) if file.path != PROGRESS]
-    _check_listed(files, limits)
-    if shutil.disk_usage(out).free - sum(file.bytes for file in files) < outputs.DISK_RESERVE:
+    size = sum(file.bytes for file in files)
+    largest = max((file.bytes for file in files), default=0)
+    if len(files) > limits.out_files or size > limits.out_gb * 2**30 or largest > limits.file_gb * 2**30:
+        most = f"{limits.out_files:,} files, {limits.out_gb:g} GiB, and {limits.file_gb:g} GiB a file"
+        raise TrialFault(f"left more in out/ than the [limits] of {most} allow")
+    for file in files:
+        parts = file.path.split("/")
+        if not all(parts) or {".", ".."} & set(parts) or not file.path.isprintable() or "\\" in file.path:
+            raise TrialFault(f"left {_shown(file)} in out/, which is no plain relative path")
+    if shutil.disk_usage(out).free - size < outputs.DISK_RESERVE:
         raise OSError(errno.ENOSPC, "what a trial has left on another machine does not fit on this disk", str(out))
     for file in files:
         _fetch(endpoint, key, file, out)
     if reason := outputs.fault(out) or outputs.excess(out, limits):
         raise TrialFault(reason)
-
-
-def _check_listed(files: Sequence[RemoteFile], limits: Limits) -> None:
-    """Refuse, before anything is sent, what is too much or would lie outside of out/."""
-    if len(files) > limits.out_files:
-        raise TrialFault(f"left {len(files):,} files in out/, at most {limits.out_files:,}: see out_files in [limits]")
-    if sum(file.bytes for file in files) > limits.out_gb * 2**30:
-        raise TrialFault(f"left more than {limits.out_gb:g} GiB in out/: leave less, or raise out_gb in [limits]")
-    for file in files:
-        parts = file.path.split("/")
-        if not all(parts) or {".", ".."} & set(parts) or not file.path.isprintable() or "\\" in file.path:
-            raise TrialFault(f"left {_shown(file)} in out/, which is no plain relative path")
-        if file.bytes > limits.file_gb * 2**30:
-            raise TrialFault(f"left {_shown(file)} of more than {limits.file_gb:g} GiB: see file_gb in [limits]")
 
 
 def _fetch(endpoint: RemoteEndpoint, key: str, file: RemoteFile, out: Path) -> None:
@@ -300,7 +293,7 @@ def _fetch(endpoint: RemoteEndpoint, key: str, file: RemoteFile, out: Path) -> N
         endpoint.download(key, file, opened)
         opened.seek(0)
         if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
-            raise EndpointFault(f"{endpoint.address.shown} sends {file.path!r} with another content than it has listed")
+            raise EndpointFault(f"{endpoint.url} sends {file.path!r} with another content than it has listed")
 
 
 def _shown(file: RemoteFile) -> str:

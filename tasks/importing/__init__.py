@@ -52,7 +52,7 @@ class Imported:
     files: Mapping[str, str | Path]
     """By place in the new folder: a text, or a file of the original to copy."""
     left: tuple[Term, ...] = ()
-    """What could not be carried, and why, or became something else than one expects."""
+    """What could not be carried, or became something else than one expects."""
     warnings: tuple[str, ...] = ()
     history: tuple[EarlierTrial, ...] = ()
     """Written to `HISTORY`, a line per trial, where there are any."""
@@ -65,7 +65,7 @@ class Importer(ABC):
 
     @abstractmethod
     def why_not(self, place: str) -> str:
-        """Why `place` (a folder, a file or a URL) is not of this kind; empty if it is. Nothing of it runs."""
+        """Why `place` (a folder, a file or a URL) is not of this kind; empty if it is."""
 
     @abstractmethod
     def convert(self, place: str) -> Imported:
@@ -73,11 +73,7 @@ class Importer(ABC):
 
 
 def imported(place: str, source: str = "") -> tuple[str, Imported]:
-    """The importer of `place`, by name, and what it makes of it.
-
-    Args:
-        place: A folder, a file or a URL.
-        source: The importer to take where several fit; empty: the only one.
+    """The importer of a folder, file or URL, by name, and what it makes of it. `source` names one where several fit.
 
     Raises:
         Refused: nothing is there, no importer or several fit, or it cannot be converted.

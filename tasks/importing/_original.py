@@ -13,7 +13,7 @@ from tasks.importing import Term
 
 REPOSITORY = "repository"
 """Folder of the original's files in the new environment."""
-LARGEST_BYTES, LARGEST_TOTAL = 32 * 2**20, 128 * 2**20
+LARGEST_BYTES = 32 * 2**20
 PASSED_OVER = frozenset({*NOT_FROZEN, "wandb", "node_modules", "venv"})
 UP = 4
 """Folders above a configuration in which the files that it names are looked for."""
@@ -75,9 +75,7 @@ def yaml_table(path: Path, *required: str) -> Table | str:
         content = yaml.safe_load(read_text(path))
     except yaml.YAMLError as wrong:
         return f"{path} is not YAML: {' '.join(str(wrong).split())}"
-    if not isinstance(content, dict):
-        return f"{path.name} is no table"
-    missing = [key for key in required if key not in content]
+    missing = [key for key in required if key not in content] if isinstance(content, dict) else ["table"]
     return f"{path.name} has no {', no '.join(missing)} at its top" if missing else Table(content, path)
 
 
@@ -101,7 +99,7 @@ def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
     """The files that a program may read, by place in the new environment, and those that are left out."""
     files: dict[str, str | Path] = {}
     left: list[str] = []
-    total, root = 0, folder.resolve()
+    root = folder.resolve()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         if PASSED_OVER & {*name.parts} or any(part.startswith(".") for part in name.parts):
@@ -110,10 +108,4 @@ def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
             left.append(str(name))
         elif path.is_file():
             files[f"{REPOSITORY}/{name.as_posix()}"] = path
-            total += path.stat().st_size
-    if total > LARGEST_TOTAL:
-        raise Refused(
-            f"{folder} holds {total / 2**20:.0f} MiB of files, and every campaign copies them (limit here "
-            f"{LARGEST_TOTAL // 2**20} MiB): move data elsewhere, and list its folder under readable afterwards"
-        )
     return files, [Term(", ".join(left), NOT_COPIED)] if left else []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
@@ -45,6 +46,8 @@ class ConvertedParameter:
     """That value."""
     lost: str = ""
     """What of it is not carried."""
+    is_json: bool = False
+    """Whether its values are texts of JSON, since environment.toml cannot hold them: null, or a list."""
 
 
 def sections(parameters: Mapping[str, ConvertedParameter]) -> dict[str, dict[str, Any]]:
@@ -54,13 +57,20 @@ def sections(parameters: Mapping[str, ConvertedParameter]) -> dict[str, dict[str
     return {"space": space, **({"fixed": fixed} if fixed else {})}
 
 
-def choice(values: Sequence[Value], default: object = None, lost: str = "") -> ConvertedParameter:
+def shown(value: Any, as_json: bool) -> Value:
+    return json.dumps(value, default=str) if as_json else value
+
+
+def choice(values: Sequence[Any], default: object = None, lost: str = "") -> ConvertedParameter:
     """One of some values, each listed once; the baseline has the first one where it is not told or not among them."""
-    distinct = list({(isinstance(value, bool), value): value for value in values if is_finite(value)}.values())
+    is_json = not all(map(is_plain, values))
+    distinct = list({(isinstance(each, bool), shown(each, is_json)): shown(each, is_json) for each in values}.values())
     if len(distinct) < 2:
-        return ConvertedParameter(fixed=distinct[0] if distinct else "", lost=lost)
-    known = [value for value in distinct if value == default and isinstance(value, bool) == isinstance(default, bool)]
-    return ConvertedParameter({"type": "choice", "values": distinct, "default": (known or distinct)[0]}, lost=lost)
+        return ConvertedParameter(fixed=distinct[0] if distinct else "", lost=lost, is_json=is_json)
+    wanted = shown(default, is_json)
+    known = [value for value in distinct if value == wanted and isinstance(value, bool) == isinstance(wanted, bool)]
+    table = {"type": "choice", "values": distinct, "default": (known or distinct)[0]}
+    return ConvertedParameter(table, lost=lost, is_json=is_json)
 
 
 def number(
@@ -68,7 +78,7 @@ def number(
     default: object = None, lost: str = "",
 ) -> ConvertedParameter:  # fmt: skip
     """A range; the baseline has its middle where no default is told. With few steps it becomes a choice."""
-    kind: Callable[[float], int | float] = round if whole else float
+    kind: type[int] | type[float] = int if whole else float
     low, high, log = kind(low), kind(high), log and low > 0
     if low >= high:
         return ConvertedParameter(fixed=low, lost=lost)

@@ -59,7 +59,7 @@ def imported(
         stand_ins: Modules of `programs` in place of installed ones.
         more: Further fields of `Imported`.
     """
-    python, ours, place = python_of(program), metric_name(metric), f"{REPOSITORY}/{script}"
+    python, ours, place, title = python_of(program), metric_name(metric), f"{REPOSITORY}/{script}", title or name
     how = {
         "metric": "" if control else metric, "name": ours, **how,
         "own": dict.fromkeys(seeds, "seed") | how.get("own", {}),
@@ -69,7 +69,7 @@ def imported(
         judged = {"judge": "control", "control": control, "device": "cpu"}
     player = ["act.py"] if control else []
     stated = {
-        "title": title or name, "metric": ours, "trainer": "command", "python": python or None,
+        "title": title, "metric": ours, "trainer": "command", "python": python or None,
         "train_cmd": f"python train.py {place}" if script else "python train.py",
         "program": ["train.py", "run.json", "standin", REPOSITORY, *player], "editable": [place] if script else [],
         **judged, **keys,
@@ -82,7 +82,7 @@ def imported(
         **REPORTS,
         **{f"standin/{module}.py": PROGRAMS / f"{module}.py" for module in stand_ins},
         **{module: PROGRAMS / module for module in player},
-        "program.md": NOTE.format(title=title or name, origin=origin, script=place, text=text),
+        "program.md": NOTE.format(title=title, origin=origin, script=place, text=text),
         FILE: environment_toml({key: value for key, value in ordered if value is not None}, origin),
     }
     terms = [Term(seed, "not searched: it gets the seed of the run") for seed in seeds]

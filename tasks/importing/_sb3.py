@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tasks.importing import Imported, Term, _runner
-from tasks.importing._original import REPOSITORY
 from tasks.importing._parameters import guesses, is_number
 from tasks.sandbox.interpreter import interpreter_of
 
@@ -18,9 +17,9 @@ METRIC, EPISODES = "return", 100
 ON_POLICY = {"learning_rate": 3e-4, "n_steps": 2048, "gamma": 0.99, "gae_lambda": 0.95}
 OFF_POLICY = {"learning_rate": 3e-4, "batch_size": 256, "gamma": 0.99, "tau": 0.005}
 DEFAULTS: dict[str, dict[str, float]] = {
-    "PPO": {**ON_POLICY, "batch_size": 64, "n_epochs": 10, "clip_range": 0.2, "ent_coef": 0.0},
+    "PPO": {**ON_POLICY, "batch_size": 64, "n_epochs": 10, "clip_range": 0.2},
     "RecurrentPPO": {**ON_POLICY, "n_steps": 128, "batch_size": 128, "n_epochs": 10, "clip_range": 0.2},
-    "A2C": {**ON_POLICY, "learning_rate": 7e-4, "n_steps": 5, "gae_lambda": 1.0, "ent_coef": 0.0},
+    "A2C": {**ON_POLICY, "learning_rate": 7e-4, "n_steps": 5, "gae_lambda": 1.0},
     "TRPO": {**ON_POLICY, "learning_rate": 1e-3, "batch_size": 128},
     "SAC": OFF_POLICY,
     "TQC": OFF_POLICY,
@@ -53,13 +52,13 @@ def space(algorithm: str, stated: Mapping[str, object]) -> dict[str, dict[str, A
 
 
 def environment(
-    title: str, origin: str, edited: Sequence[str], files: Mapping[str, str | Path], *, program: Path,
+    title: str, origin: str, edited: str, files: Mapping[str, str | Path], *, program: Path,
     call: Mapping[str, Any], space: Mapping[str, Any], steps: int, problem: Mapping[str, Any], left: Iterable[Term],
 ) -> Imported:  # fmt: skip
     """The environment of a program.
 
     Args:
-        edited: Files in `repository/`, the main one first.
+        edited: The file in `repository/` that is edited.
         files: The original's, by place.
         program: Where it lies.
         call: What programs/sb3_call.py is told.
@@ -67,8 +66,13 @@ def environment(
         problem: Keys of [control].
     """
     python = _runner.python_of(program)
+    control = {**problem, "episodes": EPISODES, "other_episodes": 0, "start_seconds": 180.0}
+    if python and ":" in str(problem["id"]):  # a module that only the program's own environment may have
+        own = interpreter_of(python)
+        folders = [*own.prefixes[0].glob("lib/python3*/site-packages"), *(path.parent for path in own.editable)]
+        control["packages"] = list(dict.fromkeys(map(str, folders)))
     return _runner.imported(
-        title.replace(" ", "-"), origin, edited[0],
+        title.replace(" ", "-"), origin, edited,
         f"It trains an agent with Stable-Baselines3; the judge plays the model that it saves in {problem['id']}.\n",
         title=title,
         program=program,
@@ -80,16 +84,12 @@ def environment(
             "variables": {"SB3_CALL": json.dumps(call), "SDL_VIDEODRIVER": "dummy", "WANDB_MODE": "disabled"},
         },
         keys={
-            "direction": "maximize", "editable": [f"{REPOSITORY}/{file}" for file in edited],
-            "budget_seconds": BUDGET_SECONDS, "budget_steps": steps or None, "startup_seconds": 120.0,
-            "grace_seconds": 60.0, "space": space,
+            "direction": "maximize", "budget_seconds": BUDGET_SECONDS, "budget_steps": steps or None,
+            "startup_seconds": 120.0, "grace_seconds": 60.0, "space": space,
             "requires": None if python else {"stable_baselines3": "pip install stable-baselines3"},
         },
         originals=files,
-        control={
-            **problem, "episodes": EPISODES, "other_episodes": 0, "start_seconds": 180.0,
-            **_packages(str(problem["id"]), python),
-        },
+        control=control,
         stand_ins=["sb3_call"],
         left=(
             *left,
@@ -98,12 +98,3 @@ def environment(
             Term("no time limit in it", f"budget_seconds = {BUDGET_SECONDS:g}, a guess; learning ends then, and saves"),
         ),
     )  # fmt: skip
-
-
-def _packages(gym_id: str, python: str) -> dict[str, list[str]]:
-    """Where the judge finds a module that only the program's own environment has."""
-    if not python or ":" not in gym_id:
-        return {}
-    own = interpreter_of(python)
-    folders = [*own.prefixes[0].glob("lib/python3*/site-packages"), *(path.parent for path in own.editable)]
-    return {"packages": list(dict.fromkeys(map(str, folders)))}

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ast
-import math
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from environments.plugins import Refused
 from tasks.importing import _original
@@ -25,7 +23,7 @@ OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 HIGHEST_POWER = 64
 """Of a larger one the digits may fill the memory."""
 SWITCHES = {"store_true": False, "store_false": True}
-"""Defaults of argparse's switches, by their action."""
+"""What argparse's switches are where they are not given, by their action."""
 UP = 2
 """Folders above a script's own in which modules are looked for that are not installed."""
 
@@ -73,11 +71,9 @@ def literal(node: ast.expr | None) -> Literal | None:
 
 def _as_kind(value: Literal | None, kind: str) -> Literal | None:
     """A number as whole or real as its type says."""
-    if isinstance(value, bool | str) or value is None:
-        return value
-    if kind == "float":
+    if kind == "float" and type(value) is int:
         return float(value)
-    return int(value) if kind == "int" and math.isfinite(value) and value == int(value) else value
+    return int(value) if kind == "int" and isinstance(value, float) and value.is_integer() else value
 
 
 def constants(tree: ast.Module) -> dict[str, Literal]:
@@ -88,26 +84,17 @@ def constants(tree: ast.Module) -> dict[str, Literal]:
     return {name: value for name, value in values.items() if name.isupper() and value is not None}
 
 
-@dataclass
-class Options:
+class Options(NamedTuple):
     """The options of a script, by name as on its command line."""
 
-    dataclass: str = ""
+    dataclass: str
     """The class that it gives to `tyro.cli`; empty: argparse has them."""
-    values: dict[str, Literal] = field(default_factory=dict)
+    values: dict[str, Literal]
     """Those whose default is a number, a switch or a text."""
-    others: list[str] = field(default_factory=list)
-    """Those with another default, such as None or a list."""
-    required: list[str] = field(default_factory=list)
-    """Fields without a default."""
-    flags: set[str] = field(default_factory=set)
-    """Switches that take no value."""
-
-    def add(self, name: str, value: Literal | None) -> None:
-        if value is None:
-            self.others.append(name)
-        else:
-            self.values[name] = value
+    others: list[str]
+    """Those with another default, such as None or a list, or without one."""
+    flags: set[str]
+    """Switches of argparse that take no value."""
 
 
 def options(tree: ast.Module) -> Options:
@@ -117,39 +104,33 @@ def options(tree: ast.Module) -> Options:
     name = next((one for one in given if one in classes), "")
     if not name:
         return _argparse_options(tree)
-    every = Options(name)
-    for line in classes[name].body:
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            option, default = line.target.id, line.value
-            if isinstance(default, ast.Call) and ast.unparse(default.func).endswith("field"):
-                default = next((word.value for word in default.keywords if word.arg == "default"), default)
-            if default is None:
-                every.required.append(option)
-            else:
-                every.add(option, _as_kind(literal(default), ast.unparse(line.annotation)))
-    return every
+    fields = [line for line in classes[name].body if isinstance(line, ast.AnnAssign)]
+    stated = {ast.unparse(line.target): _as_kind(literal(line.value), ast.unparse(line.annotation)) for line in fields}
+    return _parted(name, stated, set())
+
+
+def _parted(dataclass: str, stated: Mapping[str, Literal | None], flags: set[str]) -> Options:
+    values = {name: value for name, value in stated.items() if value is not None}
+    return Options(dataclass, values, [name for name in stated if name not in values], flags)
 
 
 def _argparse_options(tree: ast.Module) -> Options:
-    every, named = Options(), assigned(tree)
+    named, stated, switches = assigned(tree), dict[str, Literal | None](), set[str]()
     for call in calls(tree, "add_argument"):
         words = {word.arg: named.get(ast.unparse(word.value), word.value) for word in call.keywords if word.arg}
         flags = [flag for flag in map(literal, call.args) if isinstance(flag, str)]
-        if not flags:
-            continue
-        name = next((flag for flag in flags if flag.startswith("--")), flags[0]).lstrip("-")
+        name = next((flag for flag in flags if flag.startswith("--")), flags[0] if flags else "").lstrip("-")
         value = literal(words.get("default"))
         if "action" in words:
-            every.flags.add(name)
+            switches.add(name)
             value = SWITCHES.get(str(literal(words["action"]))) if value is None else value
-        every.add(name, _as_kind(value, ast.unparse(words["type"]) if "type" in words else ""))
+        stated[name] = _as_kind(value, ast.unparse(words["type"]) if "type" in words else "")
     settings = {word.arg: word.value for call in calls(tree, "set_defaults") for word in call.keywords if word.arg}
     for call in calls(tree, "init"):
         config = next((word.value for word in call.keywords if word.arg == "config"), None)
         settings |= entries(named.get(ast.unparse(config), config) if config else None)
-    stated = {name: literal(named.get(ast.unparse(value), value)) for name, value in settings.items()}
-    every.values |= {name: value for name, value in stated.items() if value is not None}
-    return every
+    seen = {name: literal(named.get(ast.unparse(value), value)) for name, value in settings.items()}
+    return _parted("", stated | {name: value for name, value in seen.items() if value is not None}, switches)
 
 
 def calls(tree: ast.AST, *names: str) -> Iterator[ast.Call]:

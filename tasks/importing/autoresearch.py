@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +61,55 @@ class Autoresearch(Importer):
         return f"no {', no '.join(missing)} in it" if missing else ""
 
     def convert(self, place: str) -> Imported:
-        script = Script(Path(place))
+        folder = Path(place)
+        is_played = _is_played(folder)
+        harness = EVALUATE if is_played else PREPARE
+        texts = [_original.read_text(folder / name) for name in (SCRIPT, harness)]
+        trees = [_source.parsed(folder / name) for name in (SCRIPT, harness)]
+        if harness.removesuffix(".py") not in _source.imports(trees[0]):
+            raise Refused(
+                f"{folder}: {SCRIPT} imports no {harness.removesuffix('.py')}, so it may not be what is edited "
+                "and run: write an environment.toml for it (docs/environments.md)"
+            )
+        page = folder / INSTRUCTIONS
+        instructions = _original.read_text(page) if page.is_file() else ""
+        constants, frozen = map(_source.constants, trees)
+        space, seeds = _parameters.guesses(constants), [name for name in constants if _parameters.is_seed(name)]
+        metric, direction = _score(page, instructions, is_played)
+        data, hub = _data(texts), _hub() if any(HUGGING_FACE & _source.imports(tree) for tree in trees) else []
+        clock = [name for name, value in frozen.items() if "TIME_BUDGET" in name and type(value) in (int, float)][:1]
+        files, left = _original.repository_files(folder)
+        left += [Term(each, "readable, and nothing is downloaded: fill it with the original") for each in (*data, *hub)]
+        if not seeds:
+            why = "every run draws the same numbers, so fresh runs differ only by timing: give it SEED"
+            left.append(Term("no constant SEED in train.py", why))
+        if not clock:
+            left.append(Term(f"no TIME_BUDGET in {harness}", f"train.py must end by itself in {BUDGET_SECONDS:g} s"))
+        keys: dict[str, Any] = {
+            "direction": direction, "startup_seconds": 120.0, "grace_seconds": GRACE_SECONDS,
+            "budget_seconds": float(frozen[clock[0]]) if clock else BUDGET_SECONDS,
+            "readable": [*data, *hub], "space": space,
+        }  # fmt: skip
+        if is_played:
+            keys |= {"required_calls": [POLICY], "requires": {"cloudpickle": "pip install cloudpickle"}}
+            files[f"{REPOSITORY}/{EVALUATE}"] = texts[1] + KEEP_AGENT
+        how = {
+            "command": ["${interpreter}", "${program}"], "at_end": "finish",
+            "own": dict.fromkeys(clock, "budget_seconds"), "constants": {SCRIPT: [*space, *seeds], harness: clock},
+            "defaults": {name: constants[name] for name in space}, "home": str(Path.home()), "links": data,
+            "variables": {"HF_HUB_CACHE": hub[0], "HF_HUB_OFFLINE": "1"} if hub else {}, "printed": True,
+        }  # fmt: skip
         return _runner.imported(
-            script.folder.resolve().name, ORIGINS[script.harness], SCRIPT, script.instructions,
-            program=script.folder / SCRIPT,
-            metric=script.metric,
-            how=script.how(),
-            keys=script.keys(),
-            control=script.control(),
-            originals=script.files,
-            seeds=script.seeds,
-            left=script.left(),
-            warnings=() if script.is_played else (_runner.warning(f"{REPOSITORY}/{SCRIPT}", script.metric),),
+            folder.resolve().name, ORIGINS[harness], SCRIPT, instructions,
+            program=folder / SCRIPT,
+            metric=metric,
+            how=how,
+            keys=keys,
+            control=_control(folder, texts[0], frozen) if is_played else None,
+            originals=files,
+            seeds=seeds,
+            left=left,
+            warnings=() if is_played else (_runner.warning(f"{REPOSITORY}/{SCRIPT}", metric),),
         )  # fmt: skip
 
 
@@ -83,101 +119,45 @@ def _is_played(folder: Path) -> bool:
     return path.is_file() and all(word in _original.read_text(path) for word in (f"def {POLICY}(", f"{ID} ="))
 
 
-class Script:
-    """A training script without arguments, and its harness. Refused if it is not seen how it is scored."""
+def _score(page: Path, instructions: str, is_played: bool) -> tuple[str, str]:
+    """The metric that the instructions have looked up in the log, and its direction by the words near its name."""
+    looked_up = re.search(r"grep\s+(?:-\w+\s+)?[\"']\^?([A-Za-z_]\w*):", instructions)
+    metric = looked_up[1] if looked_up else ""
+    near = " ".join(re.findall(rf"[^.\n]{{0,60}}\b{metric}\b[^.\n]{{0,60}}", instructions))
+    less = bool(re.search(r"\b(lower|lowest|minimi[sz]e|smallest)\b", near, re.IGNORECASE))
+    more = bool(re.search(r"\b(higher|highest|maximi[sz]e|largest)\b", near, re.IGNORECASE))
+    if is_played:
+        return metric or "return", "minimize" if less and not more else "maximize"
+    if not metric or less == more:
+        raise Refused(
+            f"{page} does not say whether {metric or 'a metric'} is to be high or low: write 'get the lowest val_loss' "
+            'there, and how it is read from the log, such as: grep "^val_loss:" run.log'
+        )
+    return metric, "minimize" if less else "maximize"
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.is_played = folder, _is_played(folder)
-        self.harness = EVALUATE if self.is_played else PREPARE
-        texts = [_original.read_text(folder / name) for name in (SCRIPT, self.harness)]
-        trees = [_source.parsed(folder / name) for name in (SCRIPT, self.harness)]
-        if self.harness.removesuffix(".py") not in _source.imports(trees[0]):
-            raise Refused(
-                f"{folder}: {SCRIPT} imports no {self.harness.removesuffix('.py')}, so it may not be what is edited "
-                "and run: write an environment.toml for it (docs/environments.md)"
-            )
-        path = folder / INSTRUCTIONS
-        self.instructions = _original.read_text(path) if path.is_file() else ""
-        self.constants, self.frozen = map(_source.constants, trees)
-        self.space = _parameters.guesses(self.constants)
-        self.seeds = [name for name in self.constants if _parameters.is_seed(name)]
-        self.files, self.not_copied = _original.repository_files(folder)
-        if self.is_played:
-            self._keep_agent(*texts)
-        self.metric, self.direction = self._score()
-        data = {Path.home().joinpath(match[1] or "", *re.findall(r"[\w.-]+", match[2]))
-                for text in texts for match in HOME.finditer(text)} - {Path.home()}  # fmt: skip
-        self.data = sorted(str(place) for place in data if not data & {*place.parents})
-        """Folders of the home directory that the programs read: a trial has a home of its own."""
-        hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface", "hub")
-        self.hub = [str(hub)] if any(HUGGING_FACE & _source.imports(tree) for tree in trees) else []
-        """The cache of the Hugging Face hub, if they use it. The token lies beside it and stays out of reach."""
-        clocks = [name for name, value in self.frozen.items() if "TIME_BUDGET" in name and type(value) in (int, float)]
-        self.clock = clocks[:1]
-        """The constant of the harness that holds the training time in seconds, if there is one."""
 
-    def _keep_agent(self, text: str, harness: str) -> None:
-        """Have the agent left that is evaluated, and played by the judge."""
-        if not isinstance(self.frozen.get(ID), str):
-            raise Refused(f'{self.folder / EVALUATE}: {ID} is no plain text: write {ID} = "CartPole-v1"')
-        if f"{POLICY}(" not in text:
-            raise Refused(
-                f"{self.folder / SCRIPT} never calls {POLICY}, so nothing says which agent to judge: call "
-                f"{POLICY}(agent, device) at its end"
-            )
-        self.files |= {f"{REPOSITORY}/{EVALUATE}": harness + KEEP_AGENT}
+def _data(texts: list[str]) -> list[str]:
+    """The folders of the home directory that programs read: a trial has a home of its own."""
+    data = {
+        Path.home().joinpath(match[1] or "", *re.findall(r"[\w.-]+", match[2]))
+        for text in texts for match in HOME.finditer(text)
+    } - {Path.home()}  # fmt: skip
+    return sorted(str(path) for path in data if not data & {*path.parents})
 
-    def _score(self) -> tuple[str, str]:
-        """The metric that the instructions have looked up in the log, and its direction by the words near its name."""
-        looked_up = re.search(r"grep\s+(?:-\w+\s+)?[\"']\^?([A-Za-z_]\w*):", self.instructions)
-        metric = looked_up[1] if looked_up else ""
-        near = " ".join(re.findall(rf"[^.\n]{{0,60}}\b{metric}\b[^.\n]{{0,60}}", self.instructions))
-        less = bool(re.search(r"\b(lower|lowest|minimi[sz]e|smallest)\b", near, re.IGNORECASE))
-        more = bool(re.search(r"\b(higher|highest|maximi[sz]e|largest)\b", near, re.IGNORECASE))
-        if self.is_played:
-            return metric or "return", "minimize" if less and not more else "maximize"
-        if not metric or less == more:
-            raise Refused(
-                f"{self.folder / INSTRUCTIONS} does not say whether {metric or 'a metric'} is to be high or low: write "
-                "'get the lowest val_loss', and how it is read from the log, such as: grep \"^val_loss:\" run.log"
-            )
-        return metric, "minimize" if less else "maximize"
 
-    def how(self) -> dict[str, Any]:
-        """How the runner runs it: constants are set in a copy of the files, and it ends by its own clock."""
-        return {
-            "command": ["${interpreter}", "${program}"], "at_end": "finish",
-            "own": dict.fromkeys(self.clock, "budget_seconds"),
-            "constants": {SCRIPT: [*self.space, *self.seeds], self.harness: self.clock},
-            "defaults": {name: self.constants[name] for name in self.space},
-            "home": str(Path.home()), "links": self.data,
-            "variables": {"HF_HUB_CACHE": self.hub[0], "HF_HUB_OFFLINE": "1"} if self.hub else {},
-            "printed": True,
-        }  # fmt: skip
+def _hub() -> list[str]:
+    """The cache of the Hugging Face hub. The token lies beside it and stays out of reach."""
+    return [str(Path(os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface", "hub"))]
 
-    def keys(self) -> dict[str, Any]:
-        """The keys of environment.toml."""
-        played = {"required_calls": [POLICY], "requires": {"cloudpickle": "pip install cloudpickle"}}
-        return {
-            "direction": self.direction, "startup_seconds": 120.0,
-            "budget_seconds": float(self.frozen[self.clock[0]]) if self.clock else BUDGET_SECONDS,
-            "grace_seconds": GRACE_SECONDS, "readable": [*self.data, *self.hub], "space": self.space,
-            **(played if self.is_played else {}),
-        }  # fmt: skip
 
-    def control(self) -> dict[str, Any] | None:
-        """The keys of the judge that plays the agent, where one is evaluated."""
-        episodes = self.frozen.get(EPISODES)
-        if not self.is_played:
-            return None
-        return {"id": self.frozen.get(ID), "episodes": episodes if type(episodes) is int else 100, "other_episodes": 0}
-
-    def left(self) -> Iterator[Term]:
-        yield from self.not_copied
-        for place in (*self.data, *self.hub):
-            yield Term(place, "readable, and nothing is downloaded: fill it with the original, as before")
-        if not self.seeds:
-            why = "every run draws the same numbers, so fresh runs differ only by timing: give it SEED"
-            yield Term("no constant SEED in train.py", why)
-        if not self.clock:
-            yield Term(f"no TIME_BUDGET in {self.harness}", f"train.py must end by itself in {BUDGET_SECONDS:g} s")
+def _control(folder: Path, script: str, frozen: dict[str, Any]) -> dict[str, Any]:
+    """The keys of the judge that plays the agent. Refused where none is seen."""
+    if not isinstance(frozen.get(ID), str):
+        raise Refused(f'{folder / EVALUATE}: {ID} is no plain text: write {ID} = "CartPole-v1"')
+    if f"{POLICY}(" not in script:
+        raise Refused(
+            f"{folder / SCRIPT} never calls {POLICY}, so nothing says which agent to judge: call "
+            f"{POLICY}(agent, device) at its end"
+        )
+    episodes = frozen.get(EPISODES)
+    return {"id": frozen[ID], "episodes": episodes if type(episodes) is int else 100, "other_episodes": 0}

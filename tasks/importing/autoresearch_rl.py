@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from tasks.importing._original import REPOSITORY, Table
 from tasks.importing._parameters import choice, is_plain, is_seed, sections
 
 CONFIG = "config.yaml"
-ORIGIN = "a configuration of epappas/autoresearch-rl"
 STEPS, EMIT = 1000, "emit_progress"
 """Budget of steps where a program reports step and step_target: parts of its own target."""
 PROPOSERS = {
@@ -37,19 +35,64 @@ class AutoresearchRL(Importer):
     def convert(self, place: str) -> Imported:
         table = _table(place)
         assert isinstance(table, Table), "it was recognised"
-        config, options = Config(table), _options(table)
-        keys, (copied, not_copied) = config.keys(), _original.repository_files(config.folder)
-        commands = {"prepare": config.prepare, "command": config.train, "evaluate": config.evaluate}
+        path, workdir = table.path, table.get("target.workdir", str) or "."
+        name = table.get("name", str) or "autoresearch-run"
+        mutable = table.get("policy.mutable_file", str) or ""
+        program = table.get("program_path", str) or table.get("policy.program_file", str) or ""
+        root = _original.folder_with(filter(None, [workdir, mutable, program]), path)
+        folder = root / workdir
+        if mutable and not Path(mutable).is_relative_to(workdir):
+            raise Refused(f"{path}: policy.mutable_file: {mutable!r} is no file below {workdir!r}, the target.workdir")
+        edited = Path(mutable).relative_to(workdir).as_posix() if mutable else ""
+        prepare, train, evaluate = (_command(table, key) for key in ("prepare_cmd", "train_cmd", "eval_cmd"))
+        if (table.get("target.type", str) or "command") != "command" or not train:
+            raise Refused(
+                f"{path}: target: it trains nothing on this machine: give it type: command and a train_cmd, with paths "
+                "from its working directory"
+            )
+        if evaluate == train or edited in [Path(word).as_posix() for word in evaluate]:
+            evaluate = []  # a judge that is edited is none
+        metric = table.get("objective.metric", str) or "val_bpb"
+        direction = table.get("objective.direction", str) or "min"
+        if direction not in ("min", "max"):
+            raise Refused(f"{path}: objective.direction: must be min or max, got {direction!r}")
+        seconds = table.get("target.timeout_s", float) or 3600.0
+        params, options = _params(table), _options(table)
+        seeds = [each for each in params if is_seed(each)]
+        sources = {file.name: _original.read_text(file) for file in sorted(folder.glob("*.py"))}
+        source = _original.read_text(folder / edited) if edited else ""
+        required = table.get("policy.required_calls", list) or [EMIT]
+        uses_seed = bool(seeds) or any("AR_SEED" in text for text in sources.values())
+        keys: dict[str, Any] = {
+            "direction": f"{direction}imize", "budget_seconds": seconds, "startup_seconds": 600.0,
+            "budget_steps": STEPS if any(f"{EMIT}(" in text for text in sources.values()) else None,
+            "deterministic": None if uses_seed else True,
+            "required_calls": [call for call in required if f"{call}(" in source],
+            **sections({each: choice(values) for each, values in params.items() if each not in seeds}),
+        }  # fmt: skip
+        if not edited:
+            keys["editable"] = []
+        if evaluate:
+            keys["command"] = {"eval_cmd": "python train.py judge {out} {result}", "total_seconds": seconds}
+        files, left = _original.repository_files(folder)
+        if unread := table.unread():
+            left.append(Term(", ".join(unread), NO_COUNTERPART))
+        if not evaluate:
+            left.append(Term("target.eval_cmd", "not run again: the numbers of training count"))
+        if not uses_seed:
+            left.append(Term("no file reads AR_SEED", "deterministic = true: a seed changes nothing"))
         return _runner.imported(
-            table.get("name", str) or "autoresearch-run", ORIGIN, config.script, config.instructions,
-            program=table.path,
-            metric=config.metric,
-            how={**commands, "printed": True, "at_end": "fail"},
+            name, "a configuration of epappas/autoresearch-rl",
+            edited or next((word for word in train if (folder / word).is_file()), ""),
+            _original.read_text(root / program) if program else "The original has none.\n",
+            program=path,
+            metric=metric,
+            how={"prepare": prepare, "command": train, "evaluate": evaluate, "printed": True, "at_end": "fail"},
             keys=keys,
-            originals=copied,
-            seeds=config.seeds,
-            left=(*not_copied, *config.left()),
-            warnings=() if config.evaluate else (_runner.warning(REPOSITORY, config.metric), EVAL_CMD),
+            originals=files,
+            seeds=seeds,
+            left=left,
+            warnings=() if evaluate else (_runner.warning(REPOSITORY, metric), EVAL_CMD),
             options=options,
         )  # fmt: skip
 
@@ -59,66 +102,12 @@ def _table(place: str) -> Table | str:
     return _original.yaml_table(path, "objective", "target")
 
 
-class Config:
-    """A configuration, as far as it is carried. Refused where it cannot run here."""
-
-    def __init__(self, table: Table) -> None:
-        self.table, path = table, table.path
-        self.metric = table.get("objective.metric", str) or "val_bpb"
-        self.params: dict[str, Any] = table.get("policy.params", dict) or {}
-        self.seeds = [name for name in self.params if is_seed(name)]
-        workdir, mutable = table.get("target.workdir", str) or ".", table.get("policy.mutable_file", str) or ""
-        program = table.get("program_path", str) or table.get("policy.program_file", str) or ""
-        root = _original.folder_with(filter(None, [workdir, mutable, program]), path)
-        self.folder = root / workdir
-        if mutable and not Path(mutable).is_relative_to(workdir):
-            raise Refused(f"{path}: policy.mutable_file: {mutable!r} is no file below {workdir!r}, the target.workdir")
-        self.mutable = Path(mutable).relative_to(workdir).as_posix() if mutable else ""
-        """The file that is edited; empty: none is."""
-        self.instructions = _original.read_text(root / program) if program else "The original has none.\n"
-        self.prepare, self.train, evaluate = (_command(table, key) for key in ("prepare_cmd", "train_cmd", "eval_cmd"))
-        judged_apart = evaluate != self.train and self.mutable not in [Path(word).as_posix() for word in evaluate]
-        self.evaluate = evaluate if judged_apart else []
-        """The command of a judge of its own; empty where it is that of training, or of the file that is edited."""
-        if (table.get("target.type", str) or "command") != "command" or not self.train:
-            raise Refused(
-                f"{path}: target: it trains nothing on this machine: give it type: command and a train_cmd, with paths "
-                "from its working directory"
-            )
-        self.script = self.mutable or next((word for word in self.train if (self.folder / word).is_file()), "")
-        sources = "".join(_original.read_text(file) for file in sorted(self.folder.glob("*.py")))
-        self.uses_seed, self.emits = bool(self.seeds) or "AR_SEED" in sources, f"{EMIT}(" in sources
-
-    def keys(self) -> dict[str, Any]:
-        """The keys of environment.toml."""
-        direction = self.table.get("objective.direction", str) or "min"
-        if direction not in ("min", "max"):
-            raise Refused(f"{self.table.path}: objective.direction: must be min or max, got {direction!r}")
-        space = {}
-        for name, values in self.params.items():
-            if not isinstance(values, list) or not values or not all(map(is_plain, values)):
-                raise Refused(f"{self.table.path}: policy.params.{name}: must be a list of values, got {values!r}")
-            if name not in self.seeds:
-                space[name] = choice(values)
-        seconds = self.table.get("target.timeout_s", float) or 3600.0
-        source = _original.read_text(self.folder / self.mutable) if self.mutable else ""
-        required = self.table.get("policy.required_calls", list) or [EMIT]
-        judged = {"eval_cmd": "python train.py judge {out} {result}", "total_seconds": seconds}
-        return {
-            "direction": f"{direction}imize", "budget_seconds": seconds, "startup_seconds": 600.0,
-            "budget_steps": STEPS if self.emits else None, "deterministic": None if self.uses_seed else True,
-            "required_calls": [call for call in required if f"{call}(" in source],
-            **({} if self.mutable else {"editable": []}), **({"command": judged} if self.evaluate else {}),
-            **sections(space),
-        }  # fmt: skip
-
-    def left(self) -> Iterator[Term]:
-        if unread := self.table.unread():
-            yield Term(", ".join(unread), NO_COUNTERPART)
-        if not self.evaluate:
-            yield Term("target.eval_cmd", "not run again: the numbers of training count")
-        if not self.uses_seed:
-            yield Term("no file reads AR_SEED", "deterministic = true: a seed changes nothing")
+def _params(table: Table) -> dict[str, list[Any]]:
+    params = table.get("policy.params", dict) or {}
+    for name, values in params.items():
+        if not isinstance(values, list) or not values or not all(map(is_plain, values)):
+            raise Refused(f"{table.path}: policy.params.{name}: must be a list of values, got {values!r}")
+    return params
 
 
 def _command(table: Table, key: str) -> list[str]:
@@ -132,15 +121,13 @@ def _command(table: Table, key: str) -> list[str]:
 
 def _options(table: Table) -> tuple[str, ...]:
     """The policy, and how long and wide it goes on, as options of `run`."""
-    kind, seed = table.get("policy.type", str) or "static", table.get("policy.seed", int)
-    options = ["--proposer", PROPOSERS.get(kind, "tpe"), "--seed", str(7 if seed is None else seed)]
-    hours, is_parallel = table.get("controller.max_wall_time_s", float), table.get("controller.parallel.enabled", bool)
-    at_a_time = table.get("controller.parallel.max_concurrency", int)
-    limits = {
-        "--trials": table.get("controller.max_iterations", int),
-        "--hours": hours and f"{hours / 3600:.3g}",
-        "--parallel": at_a_time if is_parallel else None,
-    }
-    options += [word for flag, limit in limits.items() if limit for word in (flag, str(limit))]
+    kind, hours = table.get("policy.type", str) or "static", table.get("controller.max_wall_time_s", float)
+    is_parallel = table.get("controller.parallel.enabled", bool)
     cancels = table.get("controller.intra_iteration_cancel.enabled", bool)
-    return (*options, "--cancel", "curve" if cancels else "none")
+    options = {
+        "--proposer": PROPOSERS.get(kind, "tpe"), "--seed": table.get("policy.seed", int),
+        "--trials": table.get("controller.max_iterations", int), "--hours": hours and f"{hours / 3600:.3g}",
+        "--parallel": table.get("controller.parallel.max_concurrency", int) if is_parallel else None,
+        "--cancel": "curve" if cancels else "none",
+    }  # fmt: skip
+    return tuple(word for flag, value in options.items() if value is not None for word in (flag, str(value)))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from environments.plugins import Refused
@@ -41,88 +39,71 @@ class Cleanrl(Importer):
         return "" if "add_scalar" in _original.read_text(Path(place)) else "it never calls add_scalar"
 
     def convert(self, place: str) -> Imported:
-        script = LoneScript(Path(place))
-        path, options, metric = script.path, script.options, script.metric
-        values, modules = options.values, _source.local_modules(path)
-        how = {
-            "command": ["${interpreter}", "${program}", *([] if options.dataclass else ["${args}"])],
-            "window": WINDOW, "says_ready": bool(options.dataclass),
-            "own": {script.steps: "budget_steps"} if script.steps else {},
-            "defaults": {name: values[name] for name in script.space},
-        }  # fmt: skip
-        keys = {
-            "direction": "maximize", "budget_seconds": BUDGET_SECONDS, "startup_seconds": 120.0,
-            "budget_steps": values.get(script.steps), "space": script.space,
-            "fixed": {script.problem: values[script.problem]} if script.problem else None,
-        }  # fmt: skip
-        return _runner.imported(
-            path.stem, f"the script {path}", path.name,
-            f"It trains an agent; the mean of the last {WINDOW} values that it logs as `{metric}` is the score.\n",
-            title=f"{path.stem} on {values[script.problem]}" if script.problem else "",
-            program=path,
-            metric=metric,
-            how=how,
-            keys=keys,
-            originals={f"{REPOSITORY}/{file}": each for file, each in {path.name: path, **modules}.items()},
-            seeds=script.seeds,
-            stand_ins=("tyro", _runner.TENSORBOARD),
-            left=script.left(),
-            warnings=(_runner.warning(f"{REPOSITORY}/{path.name}", metric), EXPLORATION),
-        )  # fmt: skip
-
-
-class LoneScript:
-    """A script as read. Refused if the baseline or the score is not seen."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, tree = path, _source.parsed(path)
-        self.options = _source.options(tree)
-        if self.options.required:
-            raise Refused(
-                f"{path}: {self.options.dataclass}.{self.options.required[0]} has no default, and the baseline needs "
-                "one: state it in a copy of the file"
-            )
-        values = self.options.values
-        names = (name for name in (*values, *self.options.others) if is_seed(name))
-        self.seeds = [name for name in names if type(values.get(name, 0)) is int]  # its default may be None
-        self.steps, self.problem = self._option(STEPS, int), self._option(PROBLEMS, str)
-        """The options with the number of time steps and with the environment; empty: none."""
-        own = {*self.options.flags, *self.seeds, self.steps}
-        self.space = guesses({
+        path = Path(place)
+        options, metric = _source.options(_source.parsed(path)), _metric(path)
+        values = options.values
+        seeds = [name for name in (*values, *options.others) if is_seed(name) and type(values.get(name, 0)) is int]
+        steps, problem = _option(values, STEPS, int), _option(values, PROBLEMS, str)
+        own = {*options.flags, *seeds, steps}
+        space = guesses({  # none around 0 and 1, which may be switches, ends or counts that cannot vary
             name: value for name, value in values.items()
             if name not in own and name.replace("-", "_") not in SWITCHES
             and (isinstance(value, bool) or value not in (0, 1))
         })  # fmt: skip
-        """Ranges around its options. None around 0 and 1, which may be switches, ends or counts that cannot vary."""
-        self.metric = self._metric(tree)
-
-    def _option(self, names: tuple[str, ...], kind: type) -> str:
-        """The first of some options that it has with a value of that type other than 0; empty if it has none."""
-        for name, value in self.options.values.items():
-            if name.replace("-", "_") in names and type(value) is kind and value:
-                return name
-        return ""
-
-    def _metric(self, tree: ast.Module) -> str:
-        """The logged scalar that holds the return of training episodes."""
-        logged = (_source.literal(call.args[0]) for call in _source.calls(tree, "add_scalar") if call.args)
-        names = [name for name in dict.fromkeys(logged) if isinstance(name, str) and not name.startswith("eval")]
-        for wanted in (r"(.*/)?episodic_return", r".*episodic_return", r".*(return|reward)s?"):
-            fitting = [name for name in names if re.fullmatch(wanted, name) and re.fullmatch(METRIC, name)]
-            if len(fitting) == 1:
-                return fitting[0]
-        raise Refused(
-            f"{self.path}: its score is not seen: of the scalars that it logs ({', '.join(names) or 'none'}) one must "
-            'be the return of an episode: writer.add_scalar("charts/episodic_return", ...) in a copy of the file'
-        )
-
-    def left(self) -> Iterator[Term]:
-        yield Term("no time limit in a script", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")
-        own = {*self.space, self.problem, self.steps, *self.seeds}
-        if rest := [name for name in (*self.options.values, *self.options.others) if name not in own]:
-            yield Term(f"at their defaults: {', '.join(rest)}", "no range can be guessed: put them into [space]")
-        if not self.seeds:
-            yield Term("no option seed", "fresh runs differ only by chance and timing: give it seed")
-        if old := sorted({*OLD_GYMNASIUM.findall(_original.read_text(self.path))}):
+        left = [Term("no time limit in a script", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")]
+        carried = {*space, problem, steps, *seeds}
+        if rest := [name for name in (*values, *options.others) if name not in carried]:
+            left.append(Term(f"at their defaults: {', '.join(rest)}", "no range can be guessed: put them into [space]"))
+        if not seeds:
+            left.append(Term("no option seed", "fresh runs differ only by chance and timing: give it seed"))
+        if old := sorted({*OLD_GYMNASIUM.findall(_original.read_text(path))}):
             why = "not in gymnasium 1: let python name an environment with gymnasium 0.29, or change the script"
-            yield Term(f"of gymnasium 0.29: {', '.join(old)}", why)
+            left.append(Term(f"of gymnasium 0.29: {', '.join(old)}", why))
+        how = {
+            "command": ["${interpreter}", "${program}", *([] if options.dataclass else ["${args}"])],
+            "window": WINDOW, "says_ready": bool(options.dataclass),
+            "own": {steps: "budget_steps"} if steps else {},
+            "defaults": {name: values[name] for name in space},
+        }  # fmt: skip
+        keys = {
+            "direction": "maximize", "budget_seconds": BUDGET_SECONDS, "startup_seconds": 120.0,
+            "budget_steps": values.get(steps), "space": space,
+            "fixed": {problem: values[problem]} if problem else None,
+        }  # fmt: skip
+        return _runner.imported(
+            path.stem, f"the script {path}", path.name,
+            f"It trains an agent; the mean of the last {WINDOW} values that it logs as `{metric}` is the score.\n",
+            title=f"{path.stem} on {values[problem]}" if problem else "",
+            program=path,
+            metric=metric,
+            how=how,
+            keys=keys,
+            originals={
+                f"{REPOSITORY}/{file}": each for file, each in {path.name: path, **_source.local_modules(path)}.items()
+            },
+            seeds=seeds,
+            stand_ins=("tyro", _runner.TENSORBOARD),
+            left=left,
+            warnings=(_runner.warning(f"{REPOSITORY}/{path.name}", metric), EXPLORATION),
+        )  # fmt: skip
+
+
+def _option(values: dict[str, _source.Literal], names: tuple[str, ...], kind: type) -> str:
+    """The first of some options that has a value of that type other than 0; empty if none has."""
+    fitting = (name for name, one in values.items() if name.replace("-", "_") in names and type(one) is kind and one)
+    return next(fitting, "")
+
+
+def _metric(path: Path) -> str:
+    """The logged scalar that holds the return of training episodes. Refused if it is not seen."""
+    calls = _source.calls(_source.parsed(path), "add_scalar")
+    logged = dict.fromkeys(_source.literal(call.args[0]) for call in calls if call.args)
+    names = [name for name in logged if isinstance(name, str) and not name.startswith("eval")]
+    for wanted in (r"(.*/)?episodic_return", r".*episodic_return", r".*(return|reward)s?"):
+        fitting = [name for name in names if re.fullmatch(wanted, name) and re.fullmatch(METRIC, name)]
+        if len(fitting) == 1:
+            return fitting[0]
+    raise Refused(
+        f"{path}: its score is not seen: of the scalars that it logs ({', '.join(names) or 'none'}) one must be the "
+        'return of an episode: writer.add_scalar("charts/episodic_return", ...) in a copy of the file'
+    )

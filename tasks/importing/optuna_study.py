@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from environments.earlier_trials import MOST
 from environments.plugins import Refused
-from environments.space import Value
 from tasks.importing import EarlierTrial, Imported, Importer, Term, _runner
 from tasks.importing._original import REPOSITORY
-from tasks.importing._parameters import ConvertedParameter, choice, is_plain, is_seed, number, sections
+from tasks.importing._parameters import ConvertedParameter, choice, is_seed, number, sections, shown
 from tasks.system.redact import without_passwords
 
 if TYPE_CHECKING:
@@ -51,23 +48,67 @@ class OptunaStudy(Importer):
     """An Optuna study: the URL of its storage, an SQLite file or a journal; `#NAME` names one of several studies."""
 
     def why_not(self, place: str) -> str:
-        where, _ = _parted(place)
-        if DIALECT.match(where):
+        storage, _ = _parted(place)
+        if DIALECT.match(storage):
             return ""
-        if not Path(where).is_file():
+        if not Path(storage).is_file():
             return "neither the URL of a database, such as sqlite:///study.db, nor a file"
-        head = _head(where)
+        head = _head(storage)
         fits = head.startswith(SQLITE_HEAD) or b'"op_code"' in head.partition(b"\n")[0]
         return "" if fits else "neither an SQLite database nor a journal of Optuna's"
 
     def convert(self, place: str) -> Imported:
-        where, name = _parted(place)
-        return StoredStudy(_study(where, name), without_passwords(where)).imported()
+        study, shown_place = _study(place), without_passwords(_parted(place)[0])
+        trials, finished = study.get_trials(deepcopy=False), _best_first(study)
+        distributions = {name: one for trial in trials for name, one in trial.distributions.items()}  # the newest each
+        seeds = [name for name in distributions if is_seed(name)]
+        best = finished[0].params if finished else {}
+        space = {name: _parameter(one, best.get(name)) for name, one in distributions.items() if name not in seeds}
+        if not any(one.table for one in space.values()):
+            raise Refused(
+                f"study {study.study_name!r} of {shown_place} has no trial with a parameter that varies: run some first"
+            )
+        left = []
+        for name, one in space.items():
+            if one.lost:
+                left.append(Term(name, one.lost))
+            if any(trial.distributions.get(name, distributions[name]) != distributions[name] for trial in trials):
+                left.append(Term(f"{name}, of several ranges", "that of the newest trial is searched"))
+            if not all(name in trial.params for trial in finished):
+                left.append(Term(f"{name}, conditional", "not in every trial there: here every trial has a value"))
+        if pruned := sum(trial.state.name == "PRUNED" for trial in trials):
+            left.append(Term(f"{pruned} pruned trials", "left out: what they last reported is no final value"))
+        for at, direction in enumerate(study.directions[1:], 2):
+            guard = f'a guard by [guards.value_{at}] direction = "{direction.name.lower()}"'
+            left.append(Term(f"objective {at}", f"a figure value_{at} beside the score; {guard}"))
+        metric = (study.metric_names or ["value"])[0]
+        took = [trial.duration.total_seconds() for trial in finished if trial.duration]
+        seconds = max(math.ceil(SLACK * max(took)), SHORTEST) if took else UNKNOWN
+        ended = [trial for trial in trials if trial.params and trial.state.name in ("COMPLETE", "FAIL")]
+        return _runner.imported(
+            study.study_name, f"the Optuna study {study.study_name!r} in {shown_place}", "objective.py",
+            f"`objective(trial)` is called once per trial with its parameters, and returns `{metric}`.\n",
+            program=Path("objective.py"),
+            metric=metric,
+            how={
+                "command": ["${interpreter}", "-m", "optuna_call", metric],
+                "as_json": [name for name, one in space.items() if one.is_json],
+            },
+            keys={
+                "direction": study.directions[0].name.lower(), "budget_seconds": seconds, **sections(space),
+            },
+            originals={f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(distributions))},
+            seeds=seeds,
+            stand_ins=["optuna_call"],
+            left=(*left, *NOT_STORED),
+            warnings=WARNINGS,
+            history=tuple(_earlier(trial, space) for trial in ended[-MOST:]),
+        )  # fmt: skip
 
 
 def best_first(place: str) -> list[FrozenTrial]:
     """The finished trials of a study, by their value. Refused if it cannot be read, or none is finished."""
-    study = _study(*_parted(place))
+    study = _study(place)
     if not (trials := _best_first(study)):
         raise Refused(f"{without_passwords(place)}: study {study.study_name!r} has no finished trial")
     return trials
@@ -75,8 +116,8 @@ def best_first(place: str) -> list[FrozenTrial]:
 
 def _parted(place: str) -> tuple[str, str]:
     """A storage and the name of a study in it, which may be empty."""
-    where, _, name = place.partition("#")
-    return (place, "") if Path(place).exists() else (where, name)
+    storage, _, name = place.partition("#")
+    return (place, "") if Path(place).exists() else (storage, name)
 
 
 def _head(file: str) -> bytes:
@@ -84,112 +125,54 @@ def _head(file: str) -> bytes:
         return opened.read(4096)
 
 
-def _storage(where: str) -> BaseStorage:
+def _storage(place: str) -> BaseStorage:
     """The storage, opened so that nothing is written to it."""
     from optuna.storages import JournalStorage, RDBStorage
     from optuna.storages.journal import JournalFileBackend
 
-    is_url = DIALECT.match(where) is not None
-    if is_url and not where.startswith(SQLITE):
-        return RDBStorage(where, skip_table_creation=True)
-    if not is_url and not _head(where).startswith(SQLITE_HEAD):
-        return JournalStorage(JournalFileBackend(where))
-    path = Path(where.removeprefix(SQLITE).partition("?")[0]).resolve()
+    is_url = DIALECT.match(place) is not None
+    if is_url and not place.startswith(SQLITE):
+        return RDBStorage(place, skip_table_creation=True)
+    if not is_url and not _head(place).startswith(SQLITE_HEAD):
+        return JournalStorage(JournalFileBackend(place))
+    path = Path(place.removeprefix(SQLITE).partition("?")[0]).resolve()
     return RDBStorage(f"{SQLITE}file:{quote(str(path))}?mode=ro&uri=true", skip_table_creation=True)
 
 
-def _study(where: str, name: str) -> Study:
+def _study(place: str) -> Study:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    shown = without_passwords(where)
+    where, name = _parted(place)
     try:
         storage = _storage(where)
         names = [one.study_name for one in storage.get_all_studies()]
     except Exception as broken:  # a driver that is missing, a server that is away, a schema of another version
         said = without_passwords(str(broken)).partition("\n")[0]
-        raise Refused(f"{shown}: Optuna cannot read it: {type(broken).__name__}: {said[:300]}") from broken
+        raise Refused(
+            f"{without_passwords(where)}: Optuna cannot read it: {type(broken).__name__}: {said[:300]}"
+        ) from broken
     if name not in names and (name or len(names) != 1):
         which = f"no study {name!r}" if name else f"{len(names)} studies"
-        raise Refused(f"{shown} holds {which}: name one, as in {shown}#NAME. It has {', '.join(names[:20]) or 'none'}")
+        readable = without_passwords(where)
+        listed = ", ".join(names[:20]) or "none"
+        raise Refused(f"{readable} holds {which}: name one, as in {readable}#NAME. It has {listed}")
     return optuna.load_study(study_name=name or names[0], storage=storage)
 
 
-class StoredStudy:
-    """A study with its trials."""
+def _parameter(one: BaseDistribution, default: object) -> ConvertedParameter:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    def __init__(self, study: Study, where: str) -> None:
-        self.study, self.name, self.where = study, study.study_name, where
-        self.direction = study.directions[0].name.lower()
-        self.trials = study.get_trials(deepcopy=False)
-        self.finished = _best_first(study)
-        self.distributions: dict[str, list[BaseDistribution]] = {}
-        for trial in self.trials:
-            for name, one in trial.distributions.items():
-                self.distributions.setdefault(name, []).append(one)
-        self.seeds = [name for name in self.distributions if is_seed(name)]
-        self.as_json = [name for name in self.distributions if not all(map(is_plain, self._choices(name)))]
-        self.space = {name: self._parameter(name) for name in self.distributions if name not in self.seeds}
-        if not any(one.table for one in self.space.values()):
-            raise Refused(f"study {self.name!r} of {where} has no trial with a parameter that varies: run some first")
+    if isinstance(one, CategoricalDistribution):
+        return choice(one.choices, default)
+    assert isinstance(one, FloatDistribution | IntDistribution), "Optuna has no others"
+    is_int = isinstance(one, IntDistribution)
+    return number(one.low, one.high, whole=is_int, log=one.log, step=one.step, default=default)
 
-    def _choices(self, name: str) -> list[Any]:
-        return [value for one in self.distributions[name] for value in getattr(one, "choices", ())]
 
-    def _shown(self, name: str, value: Any) -> Value:
-        return json.dumps(value, default=str) if name in self.as_json else value
-
-    def _parameter(self, name: str) -> ConvertedParameter:
-        """One parameter over all of its distributions; the kind is that of the newest one."""
-        from optuna.distributions import FloatDistribution, IntDistribution
-
-        every, default = self.distributions[name], self.finished[0].params.get(name) if self.finished else None
-        newest = every[-1]
-        if not isinstance(newest, FloatDistribution | IntDistribution):
-            return choice([self._shown(name, value) for value in self._choices(name)], self._shown(name, default))
-        ranges = [one for one in every if isinstance(one, FloatDistribution | IntDistribution)]
-        low, high = min(one.low for one in ranges), max(one.high for one in ranges)
-        lost = "" if (low, high) == (newest.low, newest.high) else "it had several ranges: all of them are searched"
-        whole = isinstance(newest, IntDistribution)
-        return number(low, high, whole=whole, log=newest.log, step=newest.step, default=default, lost=lost)
-
-    def _earlier(self) -> Iterator[EarlierTrial]:
-        """Finished and failed trials; of others there is no value that compares."""
-        ended = [trial for trial in self.trials if trial.params and trial.state.name in ("COMPLETE", "FAIL")]
-        for trial in ended[-MOST:]:
-            params = {name: self._shown(name, one) for name, one in trial.params.items() if name not in self.seeds}
-            yield EarlierTrial(params, _value(trial), f"Optuna's trial {trial.number}")
-
-    def _lost(self) -> Iterator[Term]:
-        for name, one in self.space.items():
-            if one.lost:
-                yield Term(name, one.lost)
-            if not all(name in trial.params for trial in self.finished):
-                yield Term(f"{name}, conditional", "not in every trial there: here every trial has a value")
-        if pruned := sum(trial.state.name == "PRUNED" for trial in self.trials):
-            yield Term(f"{pruned} pruned trials", "left out: what they last reported is no final value")
-        for place, direction in enumerate(self.study.directions[1:], 2):
-            guard = f'a guard by [guards.value_{place}] direction = "{direction.name.lower()}"'
-            yield Term(f"objective {place}", f"a figure value_{place} beside the score; {guard}")
-
-    def imported(self) -> Imported:
-        theirs = (self.study.metric_names or ["value"])[0]
-        took = [trial.duration.total_seconds() for trial in self.finished if trial.duration]
-        seconds = max(math.ceil(SLACK * max(took)), SHORTEST) if took else UNKNOWN
-        return _runner.imported(
-            self.name, f"the Optuna study {self.name!r} in {self.where}", "objective.py",
-            f"`objective(trial)` is called once per trial with its parameters, and returns `{theirs}`.\n",
-            program=Path("objective.py"),
-            metric=theirs,
-            how={"command": ["${interpreter}", "-m", "optuna_call", theirs], "as_json": self.as_json},
-            keys={"direction": self.direction, "budget_seconds": seconds, **sections(self.space)},
-            originals={f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(self.distributions))},
-            seeds=self.seeds,
-            stand_ins=["optuna_call"],
-            left=(*self._lost(), *NOT_STORED),
-            warnings=WARNINGS,
-            history=tuple(self._earlier()),
-        )  # fmt: skip
+def _earlier(trial: FrozenTrial, space: dict[str, ConvertedParameter]) -> EarlierTrial:
+    params = {name: shown(one, space[name].is_json) for name, one in trial.params.items() if name in space}
+    return EarlierTrial(params, _value(trial), f"Optuna's trial {trial.number}")
 
 
 def _best_first(study: Study) -> list[FrozenTrial]:

@@ -46,12 +46,12 @@ NOT_CARRIED = (
 )  # fmt: skip
 """Keys that slot, environment, judge or MLflow set here, themselves and all below them."""
 GONE = (
-    "orchestrator.sampling", "orchestrator.advantage", "orchestrator.buffer", "trainer.loss.token_mask_low",
-    "trainer.loss.token_mask_high", "trainer.loss.kl_tau",
+    "orchestrator.sampling", "orchestrator.advantage", "orchestrator.buffer", "trainer.loss.token_mask_high",
+    "trainer.loss.kl_tau",
 )  # fmt: skip
 """Keys of old files that are gone, or mean something else now."""
-OLD_SOURCES, SOURCE = ("orchestrator.env", "orchestrator.eval.env"), "orchestrator.train.source"
-SOURCES = (*OLD_SOURCES, SOURCE, "orchestrator.eval.source")
+OLD_SOURCES = ("orchestrator.env", "orchestrator.eval.env")
+SOURCES = (*OLD_SOURCES, "orchestrator.train.source", "orchestrator.eval.source")
 TASKSETS = ("gsm8k", "reverse_text")
 """prime-rl's packages of questions that a bundled environment of the same name has a taskset for."""
 COPIED = ("prepare.py", "taskset.py")
@@ -66,7 +66,7 @@ class PrimeRl(Importer):
 
     def why_not(self, place: str) -> str:
         path = _file(place)
-        if path is None:
+        if path.suffix != ".toml" or not path.is_file():
             return f"neither a file .toml nor a folder with a {TRAIN}"
         try:
             table = tomllib.loads(_original.read_text(path))
@@ -77,19 +77,35 @@ class PrimeRl(Importer):
 
     def convert(self, place: str) -> Imported:
         path = _file(place)
-        assert path is not None, "it was recognised"
+        stated = dict(_original.flat(toml_file.read(path)))
+        base = _bundled(stated, path)
+        is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
+        settings: dict[str, Any] = {"title": path.parent.resolve().name if path.name == TRAIN else path.stem}
         constants = path.parent / CONSTANTS
-        stated_budget = BUDGET.search(_original.read_text(constants)) if constants.is_file() else None
-        title = path.parent.resolve().name if path.name == TRAIN else path.stem
-        config = Configuration(dict(_original.flat(toml_file.read(path))), path)
-        config.settings |= {"title": title, **({"budget_seconds": int(stated_budget[1])} if stated_budget else {})}
-        return Imported(title, f"prime-rl's {path}", config.files(), tuple(config.left), WARNINGS)
+        if constants.is_file() and (budget := BUDGET.search(_original.read_text(constants))):
+            settings["budget_seconds"] = int(budget[1])
+        tuned: dict[str, Any] = {}  # by today's dotted keys
+        left: list[Term] = []
+        for key, value in stated.items():
+            setting, now, why = SETTINGS.get(key, ""), RENAMED.get(key, key), ""
+            if setting == "prepare.settings.model" or (setting and value > 0):  # -1: all questions
+                settings[setting] = min(value, MOST_QUESTIONS) if setting == "text.questions" else value
+            elif key in SOURCES:
+                why = "only its questions are carried" if any({*one} - {"id", "name", "env"} for one in value) else ""
+            elif _is_below(now, NOT_CARRIED):
+                why = "set by the slot, the environment, the judge or MLflow here"
+            elif is_old and _is_below(now, GONE):
+                why = "of an old prime-rl: gone, or it means something else now"
+            else:
+                tuned[now] = value
+            if why:
+                left.append(Term(f"{key} = {value!r}"[:60], why))
+        files = _laid_over(environments.find(base), settings, tuned, is_old, left)
+        return Imported(settings["title"], f"prime-rl's {path}", files, tuple(left), WARNINGS)
 
 
-def _file(place: str) -> Path | None:
-    path = Path(place)
-    path = path / TRAIN if path.is_dir() else path
-    return path if path.is_file() and path.suffix == ".toml" else None
+def _file(place: str) -> Path:
+    return Path(place) / TRAIN if Path(place).is_dir() else Path(place)
 
 
 def _keys() -> Any:
@@ -101,67 +117,43 @@ def _keys() -> Any:
     return prime_rl_parts.keys
 
 
-class Configuration:
-    """A configuration in today's keys. Refused if its questions are not those of a bundled environment."""
-
-    def __init__(self, stated: Mapping[str, Any], path: Path) -> None:
-        self.path, self.base, self.left = path, _bundled(stated, path), list[Term]()
-        self.tuned: dict[str, Any] = {}
-        """Values by today's dotted keys."""
-        self.settings: dict[str, Any] = {}
-        """Keys of environment.toml, dotted."""
-        self.is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
-        for key, value in stated.items():
-            setting, now = SETTINGS.get(key, ""), RENAMED.get(key, key)
-            if setting == "prepare.settings.model" or (setting and value > 0):  # -1: all questions
-                self.settings[setting] = min(value, MOST_QUESTIONS) if setting == "text.questions" else value
-            elif key in SOURCES:
-                if any({*one} - {"id", "name", "env"} for one in _tables(value)):
-                    self._leave(key, value, f"only its questions are carried: write the rest into [[{SOURCE}]]")
-            elif _is_below(now, NOT_CARRIED):
-                self._leave(key, value, "set by the slot, the environment, the judge or MLflow here")
-            elif self.is_old and _is_below(now, GONE):
-                self._leave(key, value, "of an old prime-rl: gone, or it means something else now")
+def _laid_over(
+    bundled: Path, settings: dict[str, Any], tuned: Mapping[str, Any], is_old: bool, left: list[Term]
+) -> dict[str, str | Path]:
+    """The files of a bundled environment with a configuration laid over; what of it does not fit is added to `left`."""
+    document, table, keys = tomlkit.parse((bundled / FILE).read_text("utf-8")), toml_file.read(bundled / FILE), _keys()
+    document.pop(environments.VARIANTS, None)
+    model = table["prepare"]["settings"]["model"]
+    if settings.get("prepare.settings.model", model) != model:
+        settings["prepare.settings.model_revision"] = "main"
+        left.append(Term("revision of the model", "main, which may change: pin prepare.settings.model_revision"))
+    for key, value in settings.items():
+        *above, last = key.split(".")
+        inner: Any = document
+        for part in above:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    names, rest = {dotted: name for name, dotted in keys.DOTTED.items()}, {}
+    for key, value in tuned.items():
+        name = names.get(key, key)
+        if one := document["space"].get(name):  # it is written over train.toml: the baseline gets its value
+            one["default"] = value
+            if one["type"] == "choice":
+                one["values"] = list(dict.fromkeys([*one["values"].unwrap(), value]))
             else:
-                self.tuned[now] = value
-
-    def _leave(self, key: str, value: object, why: str) -> None:
-        self.left.append(Term(f"{key} = {value!r}"[:60], why))
-
-    def files(self) -> dict[str, str | Path]:
-        """The environment's files: those of the bundled one with the configuration laid over."""
-        folder, keys, settings = environments.find(self.base), _keys(), self.settings
-        document, table = tomlkit.parse((folder / FILE).read_text("utf-8")), toml_file.read(folder / FILE)
-        document.pop(environments.VARIANTS, None)
-        bundled = table["prepare"]["settings"]["model"]
-        if settings.get("prepare.settings.model", bundled) != bundled:
-            settings["prepare.settings.model_revision"] = "main"
-            why = "main, which may change: pin prepare.settings.model_revision"
-            self.left.append(Term("revision of the model", why))
-        for key, value in (table.get(environments.VARIANTS, {}).get(self.base, {}) | settings).items():
-            *above, last = key.split(".")
-            inner: Any = document
-            for part in above:
-                inner = inner.setdefault(part, {})
-            inner[last] = value
-        names, rest = {dotted: name for name, dotted in keys.DOTTED.items()}, {}
-        for key, value in self.tuned.items():
-            name = names.get(key, key)
-            if one := document["space"].get(name):  # it is written over train.toml: the baseline gets its value
-                if not _widened(one, value):
-                    self._leave(key, value, f"not in the range of {name}: the baseline keeps {one['default']!r}")
-            elif name in table["fixed"]:
-                document["fixed"][name] = value
-            else:
-                rest[key] = value
-        below = tomllib.loads((folder / TRAIN).read_text("utf-8")) if self.is_old else {}
-        first = (folder / "program.md").read_text("utf-8").partition("\n## ")[0].partition("\n")[2].strip()
-        return {
-            FILE: tomlkit.dumps(document),
-            TRAIN: tomlkit.dumps(keys.laid_over(below, keys.as_tables(rest))),
-            "program.md": f"# {settings['title']}\n\n{first}\n\nThe baseline is that of {self.path.name}.\n",
-            **{name: folder / name for name in COPIED},
-        }
+                one["low"], one["high"] = min(one["low"], value), max(one["high"], value)
+        elif name in table["fixed"]:
+            document["fixed"][name] = value
+        else:
+            rest[key] = value
+    below = tomllib.loads((bundled / TRAIN).read_text("utf-8")) if is_old else {}
+    first = (bundled / "program.md").read_text("utf-8").partition("\n## ")[0].partition("\n")[2].strip()
+    return {
+        FILE: tomlkit.dumps(document),
+        TRAIN: tomlkit.dumps(keys.laid_over(below, keys.as_tables(rest))),
+        "program.md": f"# {settings['title']}\n\n{first}\n",
+        **{name: bundled / name for name in COPIED},
+    }
 
 
 def _is_below(key: str, above: Iterable[str]) -> bool:
@@ -170,30 +162,14 @@ def _is_below(key: str, above: Iterable[str]) -> bool:
 
 def _bundled(stated: Mapping[str, Any], path: Path) -> str:
     """The bundled environment that asks the same questions."""
-    sources = [one for key in SOURCES for one in _tables(stated.get(key))]
-    names = [name for one in sources for name in (one.get("id"), _keys().at(one, "env.taskset.id")) if name]
+    sources = [one for key in SOURCES for one in stated.get(key) or [] if isinstance(one, dict)]
+    names = [str(name) for one in sources for name in (one.get("id"), _keys().at(one, "env.taskset.id")) if name]
     # primeintellect/reverse-text@0.1 -> reverse_text
-    plain = [str(name).rpartition("/")[2].partition("@")[0].replace("-", "_").lower() for name in names]
-    if len({*plain}) != 1 or plain[0] not in TASKSETS:
+    plain = {name.rpartition("/")[2].partition("@")[0].replace("-", "_").lower() for name in names}
+    if len(plain) != 1 or not plain <= {*TASKSETS}:
         raise Refused(
-            f"{path}: no environment here has the questions of {', '.join(map(str, names)) or 'no source'} (known: "
-            f"{', '.join(TASKSETS)}): write a taskset and a recipe, as "
-            "environments/reverse_text has them, and put this file's keys into its train.toml"
+            f"{path}: no environment here has the questions of {', '.join(names) or 'no source'} (known: "
+            f"{', '.join(TASKSETS)}): write a taskset and a recipe, as environments/reverse_text has them, and put "
+            "this file's keys into its train.toml"
         )
-    return plain[0]
-
-
-def _tables(value: object) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _widened(parameter: Any, value: Any) -> bool:
-    """Make a value the default of a parameter, whose range gets it where it has it not; whether that could be."""
-    if parameter["type"] == "choice" and isinstance(value, bool | int | float | str):
-        parameter["values"] = list(dict.fromkeys([*parameter["values"].unwrap(), value]))
-    elif type(value) in (int, float) and not (parameter.get("log") and value <= 0):
-        parameter["low"], parameter["high"] = min(parameter["low"], value), max(parameter["high"], value)
-    else:
-        return False
-    parameter["default"] = value
-    return True
+    return plain.pop()

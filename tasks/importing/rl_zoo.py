@@ -48,40 +48,34 @@ class RlZoo(Importer):
                 f"{path}: {name}: {wrapped}: the judge plays {name} without it, so the model would see something else: "
                 "take it out in a copy, or register the wrapped environment in a module of your own"
             )
-        plain = {key: _parts(value)[1] for key, value in entry.items()}
-        source = next((each for each in _samplers(path) if each.is_file()), None)
-        space = _ranges(plain, CLASSES[algorithm], _suggested(source, algorithm) if source else {})
+        parts = {key: _parts(value) for key, value in entry.items()}
+        plain = {key: value for key, (_, value) in parts.items()}
+        sampler = _sampler(path)
+        space = _ranges(plain, CLASSES[algorithm], _suggested(sampler, algorithm) if sampler else {})
+        left = [] if sampler else [Term(f"ranges of {SAMPLER}", "not found: guessed around the entry's values")]
+        if rest := [key for key in entry if key not in (*space, STEPS)]:
+            left.append(Term(", ".join(rest), f"as they are in {ENTRY}: edit it, or put them into [space]"))
         steps, kwargs = plain[STEPS], entry.get("env_kwargs")
-        rest = [key for key in entry if key not in (*space, STEPS)]
         return _sb3.environment(
-            f"{algorithm} on {name}",
-            f"RL Zoo's entry {name} in {path}",
-            [ENTRY],
+            f"{algorithm} on {name}", f"RL Zoo's entry {name} in {path}", ENTRY,
             {f"{REPOSITORY}/{ENTRY}": str(yaml.safe_dump({name: entry}, sort_keys=False))},
             program=path,
             call={
                 "program": "rl_zoo3.train",
                 "arguments": ["--algo", algorithm, "--env", name, "--conf-file", ENTRY, "-f", "logs", "--eval-freq=-1"],
-                "hyperparameters": {key: _parts(entry.get(key))[0] for key in space},
+                "hyperparameters": {key: parts.get(key, ("", None))[0] for key in space},
             },
             space=space,
             steps=int(steps) if is_number(steps) else 0,
             problem={"id": name, **({"kwargs": kwargs} if isinstance(kwargs, dict) else {})},
-            left=[
-                *([] if source else [Term(f"ranges of {SAMPLER}", "not found: guessed around the entry's values")]),
-                *(
-                    [Term(", ".join(rest), f"as they are in {ENTRY}: edit it, or put them into [space]")]
-                    if rest
-                    else []
-                ),
-            ],
-        )
+            left=left,
+        )  # fmt: skip
 
 
 def _parted(place: str) -> tuple[Path, str]:
     """A file, and the entry in it that is named, if any."""
-    where, _, name = place.partition("#")
-    return (Path(place), "") if Path(place).exists() else (Path(where), name)
+    file, _, name = place.partition("#")
+    return (Path(place), "") if Path(place).exists() else (Path(file), name)
 
 
 def _entries(table: Table) -> dict[str, dict[str, Any]]:
@@ -97,28 +91,29 @@ def _parts(value: object) -> tuple[str, Any]:
         return "", value
 
 
-def _samplers(path: Path) -> list[Path]:
-    """Where the sampler may be: above the file, in a checkout of RL Zoo, in its virtual environment, installed here."""
+def _sampler(path: Path) -> Path | None:
+    """The file with the ranges: above the entry's, in a checkout of RL Zoo, in its virtual environment, or ours."""
     above, spec = path.resolve().parent.parent, find_spec("rl_zoo3")
     installed = Path(_runner.python_of(path) or "nowhere").glob(f"lib/python3*/site-packages/rl_zoo3/{SAMPLER}")
-    own = [Path(spec.origin).with_name(SAMPLER)] if spec and spec.origin else []
-    return [above / SAMPLER, above / "rl_zoo3" / SAMPLER, *installed, *own]
+    ours = [Path(spec.origin).with_name(SAMPLER)] if spec and spec.origin else []
+    likely = [above / SAMPLER, above / "rl_zoo3" / SAMPLER, *installed, *ours]
+    return next((each for each in likely if each.is_file()), None)
 
 
-def _suggested(source: Path, algorithm: str) -> dict[str, tuple[str, list[Any]]]:
+def _suggested(sampler: Path, algorithm: str) -> dict[str, tuple[str, list[Any]]]:
     """What the sampler of an algorithm suggests, by name: the kind of range, and its values or ends."""
-    functions = {node.name: node for node in _source.parsed(source).body if isinstance(node, ast.FunctionDef)}
+    functions = {node.name: node for node in _source.parsed(sampler).body if isinstance(node, ast.FunctionDef)}
     function = functions.get(f"sample_{algorithm}_params")
-    found: dict[str, tuple[str, list[Any]]] = {}
-    while function and not found:
+    ranges: dict[str, tuple[str, list[Any]]] = {}
+    while function and not ranges:  # one that only calls another has the ranges of that
         for call in _source.calls(function, "suggest_int", "suggest_float", "suggest_categorical"):
             name, *rest = map(_source.literal, call.args[:3])
             values = call.args[1].elts if isinstance(call.args[1], ast.List) else []
             kind = ast.unparse(call.func).rpartition("_")[2]
-            found[str(name)] = kind, [_source.literal(value) for value in values] or rest
+            ranges[str(name)] = kind, [_source.literal(value) for value in values] or rest
         inner = [ast.unparse(call.func) for call in _source.calls(function)]
         function = next((functions[name] for name in inner if name.startswith("sample_") and name in functions), None)
-    return found
+    return ranges
 
 
 def _ranges(
@@ -130,19 +125,19 @@ def _ranges(
     """
     values = {**_sb3.DEFAULTS[algorithm], **entry}
     made: dict[str, ConvertedParameter] = {}
-    for theirs, (kind, ends) in suggested.items():
-        name = theirs.removeprefix("one_minus_").removesuffix("_pow")
+    for drawn, (kind, ends) in suggested.items():
+        name = drawn.removeprefix("one_minus_").removesuffix("_pow")
         default = values.get(name)
         if not is_number(default) or not all(map(is_number, ends)):
             continue
-        if theirs.endswith("_pow"):
+        if drawn.endswith("_pow"):
             ends, kind = [2**power for power in range(ends[0], ends[1] + 1)], "categorical"
-        if theirs.startswith("one_minus_"):
+        if drawn.startswith("one_minus_"):
             ends = [round(1 - end, 12) for end in reversed(ends)]
         if kind == "categorical":
             made[name] = choice(sorted({*ends, default}), default)
         else:
             low, high = min(ends[0], default), max(ends[1], default)
-            log = low > 0 and high / low > 20 and not theirs.startswith("one_minus_")
+            log = low > 0 and high / low > 20 and not drawn.startswith("one_minus_")
             made[name] = number(low, high, whole=kind == "int", log=log, default=default)
     return sections(made)["space"] or _sb3.space(algorithm, entry)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import Any
 from environments.plugins import Refused
 from tasks.importing import Imported, Importer, Term, _original, _runner, _source
 from tasks.importing._original import REPOSITORY, Table
-from tasks.importing._parameters import ConvertedParameter, choice, is_number, is_plain, is_seed, number, sections
+from tasks.importing._parameters import ConvertedParameter, choice, is_number, is_seed, number, sections
 
 METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
 """The proposers that search as W&B's methods do."""
 COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
 MACROS = (*COMMAND, "${args_no_hyphens}", "${args_no_boolean_flags}", "${args_json}")
-USUAL = "sweep.yaml"
 EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 BUDGET_SECONDS = 600
 LOG = "log_uniform_values"
@@ -46,44 +44,50 @@ class WandbSweep(Importer):
         if not (name := stated.strip().removeprefix("./")):
             raise Refused(f"{path}: program: is missing, and no word of command ends in .py: state it in a copy")
         root = _original.folder_with([name], path)
-        text = _original.read_text(root / name)
-        theirs, goal = sweep.get("metric.name", str), sweep.get("metric.goal", str) or "minimize"
-        if theirs is None or goal not in ("minimize", "maximize"):
+        metric, goal = sweep.get("metric.name", str), sweep.get("metric.goal", str) or "minimize"
+        if metric is None or goal not in ("minimize", "maximize"):
             raise Refused(
                 f"{path}: metric: must be a table such as {{name: val_loss, goal: minimize}}, with a name that the "
                 "program logs: state it in a copy beside it"
             )
-        stated_parameters = sweep.get("parameters", dict) or {}
-        seeds = [each for each in stated_parameters if is_seed(each)]
-        defaults = _defaults(root / name)
-        space = {
-            each: parameter(each, table, defaults.get(each.replace("-", "_")))
-            for each, table in stated_parameters.items() if each not in seeds
-        }  # fmt: skip
-        copied, not_copied = _original.repository_files(root)
+        parameters, defaults = sweep.get("parameters", dict) or {}, _defaults(root / name)
+        seeds = [each for each in parameters if is_seed(each)]
+        files, left = _original.repository_files(root)
+        space: dict[str, ConvertedParameter] = {}
+        for each in (each for each in parameters if each not in seeds):
+            default = defaults.get(each.replace("-", "_"))
+            if isinstance(one := parameter(parameters[each], default), str):
+                left.append(Term(f"parameter {each}", f"{one}: the program's own value stays"))
+            else:
+                space[each] = one
+                left += _otherwise(each, one, default)
+        text = _original.read_text(root / name)
         title = sweep.get("name", str) or sweep.get("project", str) or path.parent.resolve().name
-        as_json = [each for each in space if not all(map(is_plain, _values(stated_parameters[each])))]
-        said = sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{theirs}`."
+        said = sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{metric}`."
         cap = sweep.get("run_cap", int)
+        for key in dict.fromkeys(key.partition(".")[0] for key in sweep.unread()):
+            left.append(Term(key, "of W&B's agent or site; when a search or a trial ends are options: docs/options.md"))
+        for word in (word for word in ("WandbLogger", "WandbCallback", "define_metric") if word in text):
+            left.append(Term(word, "not followed: the last value that wandb.log or wandb.summary gets is the score"))
+        left.append(Term("no time limit in a sweep", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own"))
+        as_json = [each for each, one in space.items() if one.is_json]
         return _runner.imported(
             title, f"the W&B sweep {path}", name, said,
             program=root / name,
-            metric=theirs,
+            metric=metric,
             how={"command": command, "says_ready": "wandb" in text, "keeps_files": True, "as_json": as_json},
             keys={"direction": goal, "budget_seconds": BUDGET_SECONDS, **sections(space)},
-            originals=copied,
+            originals=files,
             seeds=seeds,
             stand_ins=("wandb", _runner.TENSORBOARD),
-            left=(*_of_parameters(space, defaults), *not_copied, *_left(sweep, text)),
-            warnings=(_runner.warning(f"{REPOSITORY}/{name}", theirs), *([] if seeds else [SEEDS])),
+            left=left,
+            warnings=(_runner.warning(f"{REPOSITORY}/{name}", metric), *([] if seeds else [SEEDS])),
             options=("--proposer", METHODS[method], *(("--trials", str(cap)) if cap else ())),
         )  # fmt: skip
 
 
 def _sweep(place: str) -> Table | str:
-    path = Path(place)
-    if path.is_dir():
-        path /= USUAL
+    path = Path(place) / "sweep.yaml" if Path(place).is_dir() else Path(place)
     return _original.yaml_table(path, "method", "parameters")
 
 
@@ -103,58 +107,37 @@ def _defaults(program: Path) -> dict[str, Any]:
     return {name.replace("-", "_"): _number(value) for name, value in options.items()}
 
 
-def _of_parameters(space: Mapping[str, ConvertedParameter], defaults: Mapping[str, Any]) -> Iterator[Term]:
-    for name, one in space.items():
-        default = defaults.get(name.replace("-", "_"))
-        if one.lost:
-            yield Term(name, one.lost)
-        if one.table and one.table["default"] != default:
-            seen = "is not seen" if default is None else f"{default!r} is not among its values"
-            yield Term(f"{name}: the program's default", f"{seen}: the baseline has {one.table['default']!r}")
+def _otherwise(name: str, one: ConvertedParameter, default: object) -> Iterator[Term]:
+    """Where a parameter is not what it is there."""
+    if one.lost:
+        yield Term(name, one.lost)
+    if one.table and one.table["default"] != default:
+        seen = "is not seen" if default is None else f"{default!r} is not among its values"
+        yield Term(f"{name}: the program's default", f"{seen}: the baseline has {one.table['default']!r}")
 
 
-def _left(sweep: Table, text: str) -> Iterator[Term]:
-    for key in dict.fromkeys(key.partition(".")[0] for key in sweep.unread()):
-        yield Term(key, "of W&B's agent or site; how a search ends and stops trials early are options: docs/options.md")
-    for word in (word for word in ("WandbLogger", "WandbCallback", "define_metric") if word in text):
-        yield Term(word, "not followed: the last value that wandb.log or wandb.summary gets is the score")
-    yield Term("no time limit in a sweep", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")
-
-
-def parameter(name: str, stated: Any, default: object) -> ConvertedParameter:
-    """A parameter of a sweep, with the program's own default. Refused if it is none.
+def parameter(stated: Any, default: object) -> ConvertedParameter | str:
+    """A parameter of a sweep, with the program's own default, or why it is not carried.
 
     See https://docs.wandb.ai/guides/sweeps/sweep-config-keys for what each distribution means.
     """
-    if not isinstance(stated, Mapping) or "parameters" in stated or not isinstance(stated.get("values") or [], list):
-        raise Refused(
-            f"parameters.{name}: must be a table with value, values or min and max, got {stated!r}: of nested "
-            "parameters write each at the top, in a copy of the YAML, and have the program nest them"
-        )
-    if stated.get("values") or "value" in stated:
-        values = _values(stated)
+    if not isinstance(stated, Mapping) or "parameters" in stated:
+        return "nested, or no table"
+    if "value" in stated or isinstance(stated.get("values"), list):
         lost = "its probabilities" if "probabilities" in stated else ""
-        if not all(map(is_plain, values)):
-            return choice([json.dumps(value, default=str) for value in values], lost=lost)
-        return choice(values, default, lost)
+        return choice([_number(value) for value in stated.get("values", [stated.get("value")])], default, lost)
     both_whole = type(stated.get("min")) is int and type(stated.get("max")) is int
     kind = str(stated.get("distribution") or ("int_uniform" if both_whole else "uniform"))
     base, step = kind.removeprefix("q_"), stated.get("q", 1) if kind.startswith("q_") else None
     low, high = _number(stated.get("min")), _number(stated.get("max"))
-    if base not in DISTRIBUTIONS:
-        raise Refused(f"parameters.{name}: distribution {kind!r} is not carried: state min and max, or values")
     is_range = is_number(low) and is_number(high) and low <= high and not (base == LOG and low <= 0)
-    if not is_range or (step is not None and not (is_number(step) and step > 0)):
-        raise Refused(f"parameters.{name}: {kind} from {low!r} to {high!r} is no range")
-    whole = base == "int_uniform" or isinstance(step, int)
+    if base not in DISTRIBUTIONS or not is_range or not (step is None or (is_number(step) and step > 0)):
+        return f"{kind} from {low!r} to {high!r} is no range here"
     if step is not None:  # W&B rounds to multiples of q
         low, high = round(low / step) * step, round(high / step) * step
-    return number(low, high, whole=whole, log=base == LOG, step=step, default=default)
-
-
-def _values(stated: Mapping[str, Any]) -> list[Any]:
-    """The values of a parameter that has no range; one for all that is none."""
-    return [_number(value) for value in stated.get("values") or [stated.get("value", 0)]]
+    return number(
+        low, high, whole=base == "int_uniform" or isinstance(step, int), log=base == LOG, step=step, default=default
+    )
 
 
 def _number(value: object) -> Any:

@@ -174,9 +174,7 @@ def _questions(path: Path) -> Iterator[tuple[str, Question]]:
 def check_base(folder: Path) -> None:
     """Check that a base model is a Hugging Face model of safetensors. Who loads it runs no code of it. Raises Unfit."""
     base = folder / DATA / BASE
-    if not base.is_dir():
-        return
-    if not (base / "config.json").is_file() or not any(base.glob("*.safetensors")):
+    if base.is_dir() and not ((base / "config.json").is_file() and any(base.glob("*.safetensors"))):
         raise Unfit(f"{DATA}/{BASE} must be a Hugging Face model, with config.json and its weights as .safetensors")
 
 

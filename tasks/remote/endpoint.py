@@ -6,7 +6,7 @@ is no error; so every question can be repeated after a lost answer. docs/other-m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
@@ -25,7 +25,7 @@ PROTOCOL = 1
 CONNECT_SECONDS = 5.0
 ANSWER_BYTES, LIST_BYTES, LOG_BYTES = 2**20, 16 * 2**20, 64 * 2**10
 """Most bytes of an answer, of the list of files, and of the log; of progress, as many as of an answer at a time."""
-REFUSED, GONE = frozenset({400, 413, 415, 422}), frozenset({404, 410})
+REFUSED, GONE = (400, 413, 415, 422), (404, 410)
 """HTTP statuses that refuse a trial for what it is, and of one that is not there."""
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class TrialFault(Exception):
 class Status(BaseModel):
     """The state of a trial."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     state: Literal["queued", "running", "finished", "failed"]
     seconds: float = Field(default=0, ge=0)
@@ -54,8 +54,6 @@ class Status(BaseModel):
     """Why it failed."""
     retry: bool = False
     """Whether the machine was at fault, so that another try may succeed."""
-    usd: float | None = Field(default=None, ge=0, le=1e6)
-    """What it has cost so far; None if the endpoint does not say."""
 
     @property
     def is_over(self) -> bool:
@@ -65,7 +63,7 @@ class Status(BaseModel):
 class RemoteFile(BaseModel):
     """A file that a trial has left."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True)
 
     path: str = Field(max_length=4096)
     bytes: int = Field(ge=0)
@@ -82,10 +80,6 @@ class Address:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    @property
-    def shown(self) -> str:
-        return self.url.rstrip("/")
-
 
 class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
     """The questions to one endpoint. As a `with` block its connections are closed at the end.
@@ -100,7 +94,7 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
     ) -> None:  # fmt: skip
         import httpx
 
-        self.address, self._away, self._pause = address, away_seconds, pause
+        self.url, self._away, self._pause = address.url.rstrip("/"), away_seconds, pause
         # Nothing is compressed, so that no answer grows when it is read; and no login follows a redirection.
         self._client = httpx.Client(
             headers={"Accept-Encoding": "identity", **address.headers},
@@ -114,7 +108,7 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
         """Ask whether it answers, speaks this protocol and accepts the login."""
         version = self._parsed(OBJECT, self._ask("GET", "/")).get("protocol")
         if version != PROTOCOL:
-            raise EndpointFault(f"{self.address.shown} speaks protocol {version!r}, and this Nightshift {PROTOCOL}")
+            raise EndpointFault(f"{self.url} speaks protocol {version!r}, and this Nightshift {PROTOCOL}")
 
     def start(self, key: str, request: bytes) -> Status:
         """Start a trial unless this key was started before. Raises TrialFault besides."""
@@ -134,24 +128,23 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
 
     def delete(self, key: str) -> None:
         """End a trial and remove all that it has left there; no error where nothing is."""
-        self._ask("DELETE", _path(key), fine=GONE)
+        self._ask("DELETE", _path(key))
 
     def files(self, key: str) -> tuple[RemoteFile, ...]:
         """What a finished trial has left in its out/."""
-        return self._parsed(FILES, self._ask("GET", f"{_path(key)}/files", LIST_BYTES))
+        return self._parsed(FILES, self._ask("GET", f"{_path(key)}/files", most=LIST_BYTES))
 
     def download(self, key: str, file: RemoteFile, target: BinaryIO) -> None:
         """Write the content of a file; a download that was cut begins again."""
 
         def ask() -> None:
             target.truncate(target.seek(0))
-            url = f"{self.address.shown}{_path(key)}/files/{quote(file.path)}"
-            with self._client.stream("GET", url) as got:
-                _check(got)
-                for chunk in got.iter_raw():
+            with self._client.stream("GET", f"{self.url}{_path(key)}/files/{quote(file.path)}") as answer:
+                _check(answer, b"")
+                for chunk in answer.iter_raw():
                     interrupt.check()
                     if target.tell() + len(chunk) > file.bytes:
-                        raise EndpointFault(f"{self.address.shown} sends more of {file.path!r} than it has listed")
+                        raise EndpointFault(f"{self.url} sends more of {file.path!r} than it has listed")
                     target.write(chunk)
 
         self._repeat(ask)
@@ -159,29 +152,23 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
     def log(self, key: str) -> bytes:
         """The end of what a trial has printed; empty where the endpoint keeps no log."""
         try:
-            return self._ask("GET", f"{_path(key)}/log", LOG_BYTES)
+            return self._ask("GET", f"{_path(key)}/log", most=LOG_BYTES)
         except (TrialFault, EndpointFault):
             return b""
 
-    def _ask(
-        self, method: str, path: str, most: int = ANSWER_BYTES, cut: bool = False, content: bytes = b"",
-        headers: Mapping[str, str] | None = None, fine: Set[int] = frozenset(),
-    ) -> bytes:  # fmt: skip
-        """The body of an answer, of at most so many bytes; with `cut` the beginning of a longer one will do.
-
-        Statuses in `fine` are no fault.
-        """
+    def _ask(self, method: str, path: str, *, most: int = ANSWER_BYTES, cut: bool = False, **content: Any) -> bytes:
+        """The body of an answer, of at most so many bytes; with `cut` the beginning of a longer one will do."""
 
         def ask() -> bytes:
             body = bytearray()
-            with self._client.stream(method, self.address.shown + path, content=content, headers=headers) as got:
-                for chunk in got.iter_raw():
+            with self._client.stream(method, self.url + path, **content) as answer:
+                for chunk in answer.iter_raw():
                     body += chunk
                     if len(body) > most:
                         break
-            _check(got, bytes(body[:most]), fine)
+            _check(answer, bytes(body[:most]))
             if len(body) > most and not cut:
-                raise EndpointFault(f"{self.address.shown} answers with more than {most:,} bytes")
+                raise EndpointFault(f"{self.url} answers with more than {most:,} bytes")
             return bytes(body[:most])
 
         return self._repeat(ask)
@@ -190,7 +177,7 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
         try:
             return form.validate_json(body)
         except ValidationError as wrong:
-            raise EndpointFault(f"{self.address.shown} answers in another form: {one_line(str(wrong), 500)}") from wrong
+            raise EndpointFault(f"{self.url} answers in another form: {one_line(str(wrong), 500)}") from wrong
 
     def _repeat(self, ask: Callable[[], T]) -> T:
         import httpx
@@ -199,21 +186,21 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
             return retrying(self._away, self._pause)(ask)
         except httpx.HTTPError as fault:
             why = f"{type(fault).__name__}: {one_line(str(fault), 200)}"
-            raise EndpointAway(f"{self.address.shown} did not answer for {self._away:g} s ({why})") from fault
+            raise EndpointAway(f"{self.url} did not answer for {self._away:g} s ({why})") from fault
 
 
-def _check(got: httpx.Response, body: bytes = b"", fine: Set[int] = frozenset()) -> None:
+def _check(answer: httpx.Response, body: bytes) -> None:
     """Raise what the status of an answer stands for."""
-    code = got.status_code
-    if got.is_success or code in fine:
+    code = answer.status_code
+    if answer.is_success or (answer.request.method == "DELETE" and code in GONE):
         return
     if code in PASSING:
-        got.raise_for_status()
+        answer.raise_for_status()
     message = f"HTTP {code}: {one_line(body.decode(errors='replace'), 500)}".rstrip(": ")
     if code in REFUSED:
         raise TrialFault(f"the endpoint refused the trial: {message}")
     login = ": see the login in its block" if code in (401, 403) else ""
-    raise EndpointFault(f"{got.request.url.host} answers {message}{login}")
+    raise EndpointFault(f"{answer.request.url.host} answers {message}{login}")
 
 
 def _path(key: str) -> str:

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 class RemoteJob(BaseModel):
     """One started trial."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True)
 
     key: str
     """Names it at the endpoint; the idempotency key of its start."""
@@ -63,15 +63,6 @@ class RemoteJob(BaseModel):
     def place(self) -> places.RemotePlace:
         return places.load(self.trainer, self.settings)
 
-    def cost(self, usd: float | None, removed: bool) -> dict[str, object]:
-        """A line of its file of costs."""
-        # Nobody has followed it for longer than it may run.
-        ended = min(time.time(), self.until + float(self.settings["lease_seconds"]))
-        if usd is None:
-            usd = float(self.settings["usd_per_second"]) * max(ended - self.started, 0.0)
-        facts = self.model_dump(include={"key", "run", "trainer", "started", "gpus"})
-        return {**facts, "ended": ended, "usd": usd, "removed": removed}
-
 
 @dataclass
 class OpenJob(AbstractContextManager["OpenJob"]):
@@ -84,8 +75,8 @@ class OpenJob(AbstractContextManager["OpenJob"]):
     def __exit__(self, *_: object) -> None:
         self.lock.release()
 
-    def end(self, patience: float = PATIENCE_SECONDS, usd: float | None = None) -> str | None:
-        """Remove what was started, note its cost (`usd` where the endpoint says it), and remove the file.
+    def end(self, patience: float = PATIENCE_SECONDS) -> str | None:
+        """Remove what was started, note its cost, and remove the file.
 
         Returns why that failed, or None: the file stays then, its cost so far counts, and a later sweep tries again.
         """
@@ -94,9 +85,13 @@ class OpenJob(AbstractContextManager["OpenJob"]):
             job.place.tear_down(job.key, patience)
         except (EndpointFault, TrialFault, Refused, OSError) as error:
             fault = error
+        # Nobody has followed it for longer than it may run.
+        ended = min(time.time(), job.until + float(job.settings["lease_seconds"]))
+        usd = float(job.settings["usd_per_second"]) * max(ended - job.started, 0.0)
+        facts = job.model_dump(include={"key", "run", "trainer", "started", "gpus"})
         costs = home() / job.costs
         if costs.parent.is_dir():
-            append_line(costs, json.dumps(job.cost(usd, removed=fault is None)))
+            append_line(costs, json.dumps({**facts, "ended": ended, "usd": usd, "removed": fault is None}))
         if fault:
             return f"{job.key} at {job.trainer} is not removed: {fault}"
         Path(self.lock.lock_file).unlink(missing_ok=True)  # before the job: a kill in between leaves it to a sweep
@@ -128,22 +123,19 @@ def paid(path: Path) -> Paid:
 def begin(
     run: str, trainer: str, settings: RemoteSettings, seconds: float, costs: Path, adopt: bool, gpus: int = 0
 ) -> OpenJob:
-    """The job of a run: with `adopt` one that a dead process has left, or a new one, of which nothing is started yet.
-
-    Args:
-        seconds: Longest time that it may take.
-        costs: File to which its cost is added.
+    """The job of a run, which may take so many seconds: with `adopt` one that a dead process has left, or a new one,
+    of which nothing is started yet. Its cost is added to the file `costs`.
     """
     stated = settings.model_dump(mode="json")  # as it is read again
-    mine = None
+    adopted = None
     for left in _left(lambda job: job.run == run):
-        if adopt and mine is None and left.job.settings == stated:
-            mine = left
+        if adopt and adopted is None and left.job.settings == stated:
+            adopted = left
             continue
         with left:
             left.end()
-    if mine:
-        return mine
+    if adopted:
+        return adopted
     key, now = f"{re.sub(r'[^A-Za-z0-9._-]+', '.', run)[:150]}.{secrets.token_hex(4)}", time.time()
     job = RemoteJob(
         key=key, run=run, trainer=trainer, settings=stated, started=now, until=now + seconds,
@@ -196,20 +188,22 @@ def _left(wanted: Callable[[RemoteJob], bool]) -> Iterator[OpenJob]:
         lock = _lock(path)
         with suppress(Timeout):
             lock.acquire(timeout=0)
-            try:
-                job = RemoteJob.model_validate_json(path.read_bytes())
-            except FileNotFoundError:  # it was removed meanwhile, and the lock came back
-                lock.release()
-                Path(lock.lock_file).unlink(missing_ok=True)
-                continue
-            except ValidationError as wrong:
-                log.warning("%s is no job of this version (%s): see what runs there, and remove the file", path, wrong)
-                lock.release()
-                continue
-            if wanted(job):
+            job = _read(path)
+            if job and wanted(job):
                 yield OpenJob(job, path, lock)
-            else:
-                lock.release()
+                continue
+            lock.release()
+            if not path.exists():  # it was removed meanwhile, and the lock came back
+                Path(lock.lock_file).unlink(missing_ok=True)
+
+
+def _read(path: Path) -> RemoteJob | None:
+    with suppress(FileNotFoundError):
+        try:
+            return RemoteJob.model_validate_json(path.read_bytes())
+        except ValidationError as wrong:
+            log.warning("%s is no job of this version (%s): see what runs there, and remove the file", path, wrong)
+    return None
 
 
 def _lock(path: Path) -> FileLock:

@@ -106,7 +106,6 @@ def test_a_run_that_its_time_ends_counts_with_what_it_has_logged(script: Path, t
     ("old", "new", "reason"),
     [
         ('"charts/episodic_return"', '"charts/gain"', "score is not seen.*charts/gain"),
-        ("seed: int = 1", "seed: int", "Args.seed has no default"),
         ("import os", "import (", "is not Python"),
     ],
 )

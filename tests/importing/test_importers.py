@@ -228,15 +228,10 @@ def test_a_training_that_has_not_ended_in_time_has_no_score(target: Path, tmp_pa
     assert done.status == "crash" and "had not ended" in str(done.error) and score.value is None
 
 
-def test_what_is_not_recognised_is_refused_with_each_importers_reason(tmp_path: Path) -> None:
-    (tmp_path / "train.py").touch()
-    with pytest.raises(Refused, match=r"no prepare\.py"):
-        import_environment(str(tmp_path), tmp_path / "here", "")
-
-
 @pytest.mark.parametrize(
     ("file", "text", "reason"),
     [
+        ("prepare.py", None, r"no prepare\.py"),
         ("train.py", "print('a fork')", "imports no prepare"),
         ("program.md", "Optimise it: `grep '^fitness:' run.log`", "does not say whether fitness is to be high or low"),
         ("config.yaml", CONFIG.replace("direction: min", "direction: down"), "objective.direction"),
@@ -245,10 +240,10 @@ def test_what_is_not_recognised_is_refused_with_each_importers_reason(tmp_path: 
     ],
 )
 def test_an_original_that_is_of_another_kind_says_too_little_or_cannot_run_is_refused(
-    karpathy_like: Path, target: Path, tmp_path: Path, file: str, text: str, reason: str
+    karpathy_like: Path, target: Path, tmp_path: Path, file: str, text: str | None, reason: str
 ) -> None:
     place = target if file == "config.yaml" else karpathy_like
-    (place / file).write_text(text)
+    (place / file).unlink() if text is None else (place / file).write_text(text)
     with pytest.raises(Refused, match=reason):
         import_environment(str(place), tmp_path / "here", "")
     assert not (tmp_path / "here").exists()

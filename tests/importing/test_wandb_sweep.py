@@ -46,6 +46,8 @@ parameters:
   layers: {values: [[64], [64, 64]]}
   epochs: {value: 2}
   name: {values: [adam, sgd]}
+  nested: {parameters: {inner: {value: 1}}}
+  strange: {distribution: cauchy, min: 1, max: 2}
 """
 
 
@@ -72,7 +74,9 @@ def read(place: Path) -> tuple[Imported, dict[str, Any]]:
     ],
 )
 def test_a_distribution_becomes_a_range(stated: dict[str, Any], table: dict[str, Any]) -> None:
-    made = parameter("x", stated, None).table
+    converted = parameter(stated, None)
+    assert not isinstance(converted, str), converted
+    made = converted.table
     assert {key: made[key] for key in table} == table
     assert bool(made.get("log")) == str(stated.get("distribution")).startswith("log")
 
@@ -84,7 +88,7 @@ def test_a_sweep_is_carried_with_its_command_and_what_is_lost_is_said(tmp_path: 
     assert table["fixed"] == {"epochs": 2} and (table["metric"], table["direction"]) == ("loss", "minimize")
     assert table["editable"] == ["repository/train.py"]
     assert made.options == ("--proposer", "random_search", "--trials", "12")
-    assert {"early_terminate"} <= {term.theirs for term in made.left}
+    assert {"early_terminate", "parameter nested", "parameter strange"} <= {term.theirs for term in made.left}
     assert made.warnings
 
 
@@ -169,8 +173,6 @@ def test_defaults_seeds_and_names_that_ours_may_not_have_are_carried_as_they_are
     [
         ("run_cap: 12", "command: ['${interpreter}', '${program}', '${envvar:HOME}']", "has no value here"),
         ("metric: {name: loss, goal: minimize}\n", "", "metric: must be"),
-        ("distribution: log_uniform_values", "distribution: cauchy", "is not carried"),
-        ("{value: 2}", "{parameters: {inner: {value: 1}}}", "of nested parameters write each at the top"),
     ],
 )
 def test_a_sweep_that_cannot_be_carried_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -27,8 +27,7 @@ class Settings(dict[str, Any]):
             return self[name]
         raise AttributeError(f"wandb.config has no {name!r}: it has {', '.join(self)}")
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        self[name] = value
+    __setattr__ = __setitem__
 
     def update(self, *settings: Any, allow_val_change: bool = False, **more: Any) -> None:
         for table in (*map(_table, settings), more):
@@ -63,6 +62,12 @@ class Dropped:
             raise AttributeError(name)
         return self
 
+    def __enter__(self) -> Dropped:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
 
 class Run(Dropped):
     """The one run of a trial."""
@@ -79,12 +84,6 @@ class Run(Dropped):
         if values:
             emit_progress(step=self.step, step_target=0, metrics=values)
         self.step += commit is not False
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 def init(*_: Any, config: Any = None, **__: Any) -> Run:

@@ -64,22 +64,15 @@ class DeployedPlace(Deployed, RemotePlace):
 
     @abstractmethod
     def look_up(self, name: str) -> str | None:
-        """The address of a deployment; empty while it has none, None if there is no such deployment.
-
-        Raises CloudFault, EndpointFault.
-        """
+        """The address of a deployment; empty while it has none, None if there is no such deployment."""
 
     @abstractmethod
     def deploy(self, name: str, variables: dict[str, str], seconds: float) -> None:
-        """Have a container started, for so many seconds at most; no error where it is started. Raises as `look_up`."""
+        """Have a container started, for so many seconds at most; no error where it is started."""
 
     @abstractmethod
     def remove(self, name: str, patience: float) -> None:
-        """Remove all deployments of a name; no error where there is none. Raises EndpointFault.
-
-        Args:
-            patience: Longest wait in seconds for the cloud's answer, where its SDK can be told.
-        """
+        """Remove all deployments of a name, within `patience` seconds; no error where there is none."""
 
     def check(self) -> None:
         if self.gpu and not self.gpu_count:

@@ -31,7 +31,7 @@ class Http(HttpEndpoint, RemotePlace):
                 endpoint.check()
         except (EndpointFault, TrialFault) as fault:
             raise Refused(
-                f"the endpoint {self.address.shown} cannot train: {fault}. Start it, or correct "
+                f"the endpoint {self.address.url} cannot train: {fault}. Start it, or correct "
                 f"{'the block ' + repr(self.block) if self.block else 'http.url'} (docs/other-machines.md)"
             ) from fault
 

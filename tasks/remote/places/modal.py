@@ -10,17 +10,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import modal
-from modal.exception import (
-    AlreadyExistsError,
-    AuthError,
-    ConflictError,
-    Error,
-    ImageBuildError,
-    InvalidError,
-    NotFoundError,
-    PermissionDeniedError,
-    SandboxTimeoutError,
-)
+from modal import exception
 
 from environments.plugins import Refused
 from environments.remote import ModalSandbox
@@ -33,7 +23,10 @@ TUNNEL_SECONDS = 5
 LOOK_SECONDS = 0.2
 CANCEL_SECONDS = 5.0
 """Longest wait until a question is cancelled: the SDK may have to end a sandbox then."""
-REFUSALS = (AuthError, ImageBuildError, InvalidError, NotFoundError, PermissionDeniedError)
+REFUSALS = (
+    exception.AuthError, exception.ImageBuildError, exception.InvalidError, exception.NotFoundError,
+    exception.PermissionDeniedError,
+)  # fmt: skip
 T = TypeVar("T")
 
 
@@ -62,9 +55,9 @@ class Modal(ModalSandbox, DeployedPlace):
             if await sandbox.poll.aio() is not None:
                 return None
             tunnels = await sandbox.tunnels.aio(timeout=TUNNEL_SECONDS)
-        except NotFoundError:
+        except exception.NotFoundError:
             return None
-        except SandboxTimeoutError:
+        except exception.SandboxTimeoutError:
             return ""
         return tunnels[self.port].url if self.port in tunnels else ""
 
@@ -77,14 +70,14 @@ class Modal(ModalSandbox, DeployedPlace):
                 timeout=round(seconds), gpu=gpu, cpu=self.cpu, memory=round(self.memory_gb * 1024),
                 encrypted_ports=[self.port],
             )  # fmt: skip
-        except AlreadyExistsError:
+        except exception.AlreadyExistsError:
             return
 
     async def _terminate(self, name: str) -> None:
         try:
             sandbox = await modal.Sandbox.from_name.aio(self.app, name)
             await sandbox.terminate.aio()
-        except NotFoundError:
+        except exception.NotFoundError:
             return
 
 
@@ -97,8 +90,8 @@ def _answer(question: Coroutine[Any, Any, T], seconds: float, to_the_end: bool =
         return asyncio.run(_watched(question, seconds, to_the_end))
     except TimeoutError:
         raise CloudFault(f"Modal: no answer within {seconds:g} seconds") from None
-    except (Error, OSError) as fault:
-        refused = isinstance(fault, REFUSALS) and not isinstance(fault, ConflictError)
+    except (exception.Error, OSError) as fault:
+        refused = isinstance(fault, REFUSALS) and not isinstance(fault, exception.ConflictError)
         kind = EndpointFault if refused else CloudFault
         raise kind(f"Modal: {type(fault).__name__}: {one_line(str(fault), 300)}") from fault
 
