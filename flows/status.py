@@ -37,6 +37,7 @@ from tasks.store.provenance import incidents, sources
 from tasks.store.workspace import TrialDir
 from tasks.system.daemon import page_of
 from tasks.system.redact import clean
+from tasks.system.slot import slot_use
 from tasks.tracking import sync
 from tasks.trial import History, Proposal, Trial, baseline, best, budgets_used, machine_of, measured
 
@@ -100,6 +101,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "spent": {
             "seconds": round(campaign_lock.spent(ledger), 1),
             "trials": len([trial for trial in history if trial.number > 0]),
+            "slots": slot_use(ledger.events(), spec.get("parallel", 1) * campaign_lock.spent(ledger)),
             **money(ledger, history),
         },
         "waiting_to_record": sync.waiting(ledger, history),

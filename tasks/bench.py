@@ -45,8 +45,10 @@ class RunPlan:
     key: TaskKey
     proposal: Proposal
     folder: str
+    """Its directory, relative to the campaign's."""
     use: Use = "search"
     stops_early: bool = False
+    """Whether it may be stopped early."""
     units: Units | None = None
     """What it is judged on; None: its own draw."""
     echo: Units | None = None
@@ -54,6 +56,8 @@ class RunPlan:
 
 
 class Bench:
+    """Where and how the runs of a campaign are made."""
+
     def __init__(
         self, ledger: Ledger, isolation: Isolation, slots: Slots, parallel: int,
         transfer: Environment | None = None, budget: float = 1.0, usd_per_hour: float = 0.0, launched: bool = False,
@@ -102,7 +106,7 @@ class Bench:
                     with self.timed(key):
                         yield slot
                 finally:
-                    ledger.event("slot free", **where)
+                    ledger.event("slot free", **where, **slot.use)
         finally:
             self._turns.release()
 

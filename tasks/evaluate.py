@@ -90,7 +90,7 @@ def judge_run(
     command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed, use, block))
     directory = place.workspace if judge.runs_in == "workspace" else environment.folder
     try:
-        with Program(
+        with slot.timed("judge"), Program(
             command, cwd=directory, log=place.judge_log, marker=marker, level=isolation.level,
             view=view(environment, place), limits=environment.limits, pipes=True, slot=slot,
         ) as program:  # fmt: skip

@@ -127,7 +127,7 @@ class RemoteSession:
             raise CannotStart(str(fault)) from fault
 
     def _train(self, opened: OpenJob, request: bytes) -> None:
-        began, settings, job, is_lost = clock(), self.settings, opened.job, False
+        settings, job, is_lost = self.settings, opened.job, False
         try:
             address = job.place.reach(job.key, job.until - job.started + settings.lease_seconds)
             with RemoteEndpoint(address, settings.away_seconds, settings.answer_seconds) as endpoint:
@@ -137,7 +137,6 @@ class RemoteSession:
             is_lost = True  # it may run on there: the next try adopts it, or a sweep removes it
             raise
         finally:
-            self.ran = clock() - began
             if not is_lost:
                 self._end(opened)
 

@@ -54,6 +54,8 @@ CANCEL = "cancel"
 
 @dataclass(frozen=True)
 class Cut:
+    """Limits in seconds that replace the environment's own budget."""
+
     startup_seconds: float
     budget_seconds: float
 
@@ -132,9 +134,13 @@ def run_program(
         digest = workspace.prepare(place, program, environment, proposal, seed)
         confinement.give(place.out, isolation.level)
         values = placeholders(environment, proposal.params, place.out, seed) | {"out": session.out}
-        session.run(workspace.fill(environment.train_cmd, values), marker)
+        with slot.timed("judge" if cut else "start"):  # a control belongs to the judgement
+            session.run(workspace.fill(environment.train_cmd, values), marker)
     except (EditFailed, NotAProgram) as failed:
         session.error = str(failed)
+    if not cut:
+        slot.used("train", session.seconds)
+        slot.used("start", -session.seconds)
     failure = session.failure
     is_believed = failure and failure.retry and session.status == "crash" and _is_beyond_edits(environment)
     if failure and is_believed and not (failure.unsure and is_last_attempt()):

@@ -172,15 +172,7 @@ def nothing_to_certify(question: Question, runs: int | None = None) -> str | Non
         return "its scores were reported by the endpoint that trained it, and nothing here has measured them"
     if question.earlier and any(score.value is None for score in question.earlier.scores("champion")):
         return "a fresh run of this champion crashed in an earlier certificate, which counts in all later ones"
-    if runs is not None and not question.environment.deterministic and not question.carried:
-        design = planned(question, runs)
-        arms, level = design.groups[-1], design.levels[-1]
-        if (least := least_p(arms)) > level:
-            return (
-                f"{arms[0]} v {arms[1]} runs cannot show a difference: p would be {least:.2g} at best, and {level:.2g} "
-                "is needed: ask for more --runs"
-            )
-    return _too_few_questions(question, runs)
+    return _too_few_runs(question, runs) or _too_few_questions(question, runs)
 
 
 def no_champion(history: History) -> str | None:
@@ -191,6 +183,22 @@ def no_champion(history: History) -> str | None:
     if first is None or first.score.value is None:
         return "the baseline has no score, so there is nothing to compare with"
     return "nothing that was tried was kept" if champion.number == 0 else None
+
+
+def _too_few_runs(question: Question, runs: int | None) -> str | None:
+    if runs is None or question.environment.deterministic:
+        return None
+    design = planned(question, runs)
+    (champions, baselines), level = design.groups[-1], design.levels[-1]
+    least, before = least_p((champions, baselines)), (0, 0)
+    for made in question.carried.spent[0] if question.carried else ():  # with these it goes on
+        least, before = least * least_p((made[0] - before[0], made[1] - before[1])), made
+    if least <= level:
+        return None
+    return (
+        f"{champions} v {baselines} runs cannot show a difference: p would be {least:.2g} at best, and {level:.2g} is "
+        "needed: ask for more --runs"
+    )
 
 
 def _too_few_questions(question: Question, runs: int | None) -> str | None:

@@ -17,7 +17,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,6 +34,7 @@ from tasks.system.slot import VISIBLE, Slot
 
 POLL_SECONDS = 0.2
 SHARED_SLOTS = 64
+"""Slots that have no core for themselves."""
 
 T = TypeVar("T")
 
@@ -44,8 +45,11 @@ def locks_folder() -> Path:
 
 @dataclass(frozen=True)
 class Slots:
+    """The slots of this machine that a campaign may use."""
+
     parts: tuple[Slot, ...]
     queue: str
+    """The lock of the first to wait for one of them."""
 
     @classmethod
     def of_gpus(cls, visible: Sequence[Gpu], each: int = 1) -> Slots:
@@ -106,7 +110,7 @@ class Slots:
             with ExitStack() as locks:
                 if not (obstacle := _obstacle(part, locks)):
                     held.push(locks.pop_all())
-                    return part
+                    return replace(part)  # it counts its own use
                 obstacles.append(obstacle)
         return "; ".join(obstacles)
 
@@ -146,8 +150,8 @@ def _groups(items: Sequence[T], each: int) -> list[Sequence[T]]:
 def _obstacle(part: Slot, held: ExitStack) -> str:
     """Take all locks of a slot, which go to `held`, or say why that is not possible."""
     if not all(_locked(name, held) for name in part.locks):
-        pids = [engine.partition(" ")[0] for engine in map(_noted, part.locks) if orphans.is_alive(engine)]
-        return f"{part.name} is held by {describe(int(pids[0])) if pids else 'a process that has not said which'}"
+        holders = [int(engine.partition(" ")[0]) for engine in map(_noted, part.locks) if orphans.is_alive(engine)]
+        return f"{part.name} is held by {describe(holders[0]) if holders else 'a process that has not said which'}"
     for engine in map(_noted, part.locks):
         if engine and not orphans.is_alive(engine) and (left := orphans.end_left_by(engine)):
             processes = ", ".join(describe(process.pid) for process in left)

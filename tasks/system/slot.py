@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tasks.system.clock import clock
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+Work = Literal["start", "train", "judge"]
+"""What programs do in a slot: they start (interpreter, imports), train, or are judged, for which controls count too."""
+WORK: dict[Work, str] = {"train": "training", "start": "start-up", "judge": "judging"}
+"""Its names in a report."""
 
 
 @dataclass(frozen=True)
 class Slot:
+    """A part of this machine that one training at a time may use."""
+
     name: str
     """Such as `cpu-0`, `cpu-0-1` for two cores, or `gpu-0-1` for two GPUs that are used together."""
     gpus: tuple[str, ...] = ()
@@ -20,6 +30,19 @@ class Slot:
     """The processor cores that its programs are kept on; empty: those of the engine."""
     locks: tuple[str, ...] = ()
     """Names of its locks, in the order in which every process takes them."""
+    use: dict[Work, float] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """Seconds for which programs ran in it since it was taken, by what they did."""
+
+    def used(self, work: Work, seconds: float) -> None:
+        self.use[work] = max(round(self.use.get(work, 0.0) + seconds, 3), 0.0)
+
+    @contextmanager
+    def timed(self, work: Work) -> Iterator[None]:
+        began = clock()
+        try:
+            yield
+        finally:
+            self.used(work, clock() - began)
 
     @contextmanager
     def on_its_cores(self) -> Iterator[None]:
@@ -42,3 +65,18 @@ class Slot:
 
 
 NOWHERE = Slot("none")
+"""For programs that need no slot."""
+
+
+def slot_use(events: Iterable[Mapping[str, Any]], seconds: float) -> dict[str, float]:
+    """What the slots of a campaign were used for, by its events: shares of their time together, which is `seconds`.
+
+    `other` is the rest: proposing, deciding, waiting for others' slots, runs that a kill cut off or that are under way.
+    Empty before a run has ended.
+    """
+    ends = [event for event in events if event["event"] == "slot free"]
+    use = {name: sum(event.get(work, 0.0) for event in ends) for work, name in WORK.items()}
+    if not (used := sum(use.values())):
+        return {}
+    use["other"] = max(seconds - used, 0.0)
+    return {name: round(spent / (used + use["other"]), 4) for name, spent in use.items()}

@@ -31,7 +31,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import SAID, Program
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
-from tasks.system.slot import NOWHERE, VISIBLE, Slot
+from tasks.system.slot import NOWHERE, VISIBLE, Slot, slot_use
 from tasks.train import run_program
 from tasks.trial import Proposal
 from tests.support.levels import STRONGEST_AND_NONE, WORKING
@@ -395,3 +395,9 @@ def test_two_campaigns_that_share_one_slot_never_train_at_the_same_time(
     assert len(trials) == 50
     assert all(end <= begin for ((_, end), _), ((begin, _), _) in pairwise(trials))
     assert sum(one != other for (_, one), (_, other) in pairwise(trials)) > 10, "they take turns"
+
+
+def test_the_time_of_slots_is_what_programs_ran_and_the_rest() -> None:
+    ran = [{"event": "slot free", "train": 14, "start": 2, "judge": 3}, {"event": "slot free", "train": 14}]
+    assert slot_use(ran, 66) == {"training": 0.4242, "start-up": 0.0303, "judging": 0.0455, "other": 0.5}
+    assert slot_use([{"event": "slot"}], 20) == {}
