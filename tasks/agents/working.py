@@ -1,14 +1,8 @@
 """A coding agent at work: its folder before, its run, and the result that is read from the folder.
 
-    train.py ...     the champion's editable files: what the agent may change
-    params.json      the champion's values of the search space: what it may change, too
-    rationale.md     why, written by the agent
-    TASK.md          what is asked, the problem and the campaign so far; it may not be changed
-
-The folder is a git repository with one commit, since agents look for one. No git of ours runs in it afterwards: its
-configuration may say anything by then. Files that the agent adds elsewhere are its scratch, and are not looked at.
-
-It runs without a sandbox, since it needs the network and its own login, but in a session below a supervisor
+It may change the champion's files and params.json, writes rationale.md, and reads TASK.md; all else is its scratch. The
+folder is a git repository, since agents look for one. No git of ours runs in it afterwards: its configuration may say
+anything by then. It runs without a sandbox, since it needs the network and its own login, but below a supervisor
 (tasks/sandbox/supervisor.py): it cannot outlive its engine, and at its end all of its processes are killed.
 """
 

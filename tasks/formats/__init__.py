@@ -1,11 +1,7 @@
 """The formats in which a language model may write an edit: blocks, diffs, and whole files.
 
-An answer gives the whole new texts of the files that change, or the reason of a refusal. An edit applies whole or not
-at all, and only where its place is certain: a model can repair a refused answer, but an edit in the wrong place goes
-unnoticed.
-
-A whole file is a fenced block with all of its lines. Its name stands on the line before, behind the opening fence, or,
-where one file is editable, nowhere.
+An edit applies whole or not at all, and only where its place is certain: a model can repair a refused answer, but an
+edit in the wrong place goes unnoticed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,5 @@
 """Unified diffs, as language models write them.
 
-    --- a/train.py
-    +++ b/train.py
-    @@ -3,3 +3,3 @@
-     gamma = 0.99
-    -learning_rate = 0.1
-    +learning_rate = 0.05
-     steps = 100
-
 git reads and applies them (tasks/editing/patches.py). Here the diff is cut out of the answer, and refused if it was cut
 off or leaves lines out. Models are bad at numbers and good at text: the numbers may be wrong or missing (`@@ ... @@`).
 """

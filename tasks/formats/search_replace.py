@@ -1,12 +1,5 @@
 """Search and replace blocks.
 
-    train.py
-    <<<<<<< SEARCH
-    learning_rate = 0.1
-    =======
-    learning_rate = 0.05
-    >>>>>>> REPLACE
-
 The name may be left out where one file is editable, and after a block of the same file. Markers may be longer, for
 texts that hold such lines themselves. What is searched has to be in the file once, as the blocks before have left it.
 """

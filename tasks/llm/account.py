@@ -140,19 +140,11 @@ def check(account: Account, left: RemainingBudget) -> None:
             f"model {account.model!r} needs a key, and {' or '.join(missing)} is not set: set it, or name the "
             "variable that holds the key with key_variable"
         )
-    most = account.usd(0, account.answer_tokens)
-    if left.usd is not None and most is None:
+    if left.usd is not None and account.usd(0, 1) is None:
         raise Refused(
             f"max_usd = {left.usd:g}, but the price of {account.model!r} is not known: state "
             "usd_per_million_input and usd_per_million_output (0 if it is free), or limit max_tokens instead"
         )
-    limits = {"max_usd": (left.usd, most), "max_tokens": (left.tokens, account.answer_tokens)}
-    for name, (limit, need) in limits.items():
-        if limit is not None and need is not None and need > limit:
-            raise Refused(
-                f"{name} = {limit:g} does not allow one answer of max_output_tokens = {account.answer_tokens}, which "
-                f"may take {need:.4g}: raise the first or lower the second"
-            )
 
 
 def _values(source: BaseModel | None) -> dict[str, Any]:

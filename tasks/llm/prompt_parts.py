@@ -31,8 +31,8 @@ HISTORY, IN_FULL = 18_000, 14_000
 """Characters of the trials that are told one by one, and of those among them that are told in full."""
 NEWEST, BEST = 8, 4
 """Trials that are told in full, as far as there is room: two of the newest first, then the best of all."""
-LOGS, LOG_LINES, DIFF_LINES = 3, 15, 30
-"""Crashes whose log is told, lines of it, and lines of an edit."""
+LOG_LINES, DIFF_LINES = 15, 30
+"""Lines of a crash's log, and of an edit."""
 
 
 def told(brief: Brief) -> SimpleNamespace:
@@ -79,13 +79,12 @@ def start(brief: Brief) -> Params:
 def trials(space: Space, history: History) -> str:
     """The trials in their order, as far as there is room."""
     others, first = [trial for trial in history if trial.number > 0], baseline(history)
-    crashes = [trial.number for trial in history if any(run.error for run in trial.runs)][-LOGS:]
     scored = [trial for trial in others if trial.score.value is not None]
     top = sorted(scored, key=lambda trial: -trial.score.utility)[:BEST]
     newest = others[: -NEWEST - 1 : -1]
     said = dict[int, str]()
     for trial in (*([first] if first else []), *newest[:2], *top, *newest[2:]):
-        text = _in_full(space, history, trial, trial.number in crashes)
+        text = _in_full(space, history, trial)
         if trial.number not in said and sum(map(len, said.values())) + len(text) <= IN_FULL:
             said[trial.number] = text
     for trial in reversed(others):
@@ -110,7 +109,7 @@ def changes(space: Space, old: Proposal | None, new: Proposal, short: bool = Fal
     return ", ".join(parts) or "nothing"
 
 
-def _in_full(space: Space, history: History, trial: Trial, with_log: bool) -> str:
+def _in_full(space: Space, history: History, trial: Trial) -> str:
     """A trial: what it did otherwise than the champion of its time, and what came of it."""
     proposal, then = trial.proposal, best(history[: history.index(trial)])
     against = f"trial {then.number}, the champion then" if then and then.number else "the baseline"
@@ -132,7 +131,7 @@ def _in_full(space: Space, history: History, trial: Trial, with_log: bool) -> st
         lines.append(f"- Reported at each fifth of its budget: {', '.join(map(number, curve))}")
     errors = [run.error for run in trial.runs if run.error]
     if trial.verdict.kind == "crash" or errors:  # the reason is not in our own words alone
-        lines += ["- Why:", data([*errors, trial.verdict.reason][0], LOG_LINES if with_log else 1)]
+        lines += ["- Why:", data([*errors, trial.verdict.reason][0], LOG_LINES)]
     else:
         lines.append(f"- Why: {one_line(trial.verdict.reason, WIDTH)}")
     if proposal.rationale:

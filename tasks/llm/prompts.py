@@ -3,11 +3,9 @@
 Ours lie beside this file, in `prompts/`. A file of the same name in the environment's `prompts/` replaces it; since
 prompts include each other, that may be one part alone. Their values:
 
-    problem   what is to be improved (tasks.proposing.brief.Problem)
-    told      the campaign in words (tasks.llm.prompt_parts.told)
-    count     how many proposals are asked for
-    form      how an edit is to be written
-    reason    why the last answer cannot be tried, quoted; before: what an agent had changed, quoted
+    problem, told           tasks.proposing.brief.Problem, and the campaign in words (tasks.llm.prompt_parts.told)
+    count, form             how many proposals are asked for, and how an edit is to be written
+    reason, before          why the last answer cannot be tried, and what an agent had changed, quoted
 """
 
 from __future__ import annotations

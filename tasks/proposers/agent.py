@@ -86,7 +86,11 @@ class Agent(Proposer):
         stored = place / "outcome.json" if place else None
         if stored and stored.is_file():
             return self._suggestion(brief, OUTCOME.validate_json(stored.read_bytes()))
-        outcome = self._ask(brief, place)
+        room = Path(tempfile.mkdtemp(prefix="nightshift-agent-"))
+        try:
+            outcome = self._ask(brief, room, place)
+        finally:
+            file_trees.remove(room)
         if stored:
             write_atomic(stored, OUTCOME.dump_json(outcome, indent=1).decode() + "\n")
         return self._suggestion(brief, outcome)
@@ -107,7 +111,7 @@ class Agent(Proposer):
 
     @property
     def _name(self) -> str:
-        return self.command if isinstance(self.command, str) else Path(self.command[0]).name
+        return Path(self._setting.argv[0]).name
 
     def _key(self, brief: Brief) -> str:
         """The key under which this request's outcome is stored; the remaining time is no part of it."""
@@ -116,17 +120,10 @@ class Agent(Proposer):
         asked = repr((self, brief.seed, trials, brief.rejected, reasons)).encode(errors="replace")
         return f"{len(reasons) + 1:02d}-{hashlib.sha256(asked).hexdigest()[:8]}"
 
-    def _ask(self, brief: Brief, place: Path | None) -> _Outcome:
-        """Run it in a folder of its own, and copy the task and its output to `place`."""
-        room = Path(tempfile.mkdtemp(prefix="nightshift-agent-"))
-        try:
-            return self._ask_in(room, brief, place)
-        finally:
-            file_trees.remove(room)
-
-    def _ask_in(self, room: Path, brief: Brief, place: Path | None) -> _Outcome:
+    def _ask(self, brief: Brief, room: Path, place: Path | None) -> _Outcome:
+        """Run it in the folder `room`, and copy the task and its output to `place`."""
         program = shutil.which(self._setting.argv[0])
-        if program is None:
+        if program is None:  # it has gone since the preflight
             raise Unavailable(f"{self._name}: no program {self._setting.argv[0]!r} on PATH")
         work, log = room / "work", room / "log.txt"
         work.mkdir()

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from environments.plugins import Refused
 from tasks.proposers import llm
 from tasks.proposers._researcher import Researcher
-from tasks.proposing.brief import Brief, RemainingBudget, Suggestion
+from tasks.proposing.brief import Brief, Suggestion
 
 
 class BestOfN(Researcher):
@@ -19,11 +18,6 @@ class BestOfN(Researcher):
 
     Samples differ by the model's temperature alone. A sample that was tried before is refused and drawn again.
     """
-
-    def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
-        if self.accounts()[0].temperature == 0:
-            raise Refused("temperature = 0 makes all samples of best_of_n the same: raise it, or leave it out")
-        super().preflight(left)
 
     def propose(self, brief: Brief) -> Suggestion:
         shown = Brief(brief.space, (), problem=brief.problem, files=brief.files)

@@ -1,9 +1,7 @@
 """CMA-ES: a normal distribution that moves to where good trials are, and takes on their shape.
 
-At each call the whole history is told to a new `cmaes.CMA`, generation by generation, whoever proposed the trials.
-(Optuna's CmaEsSampler learns from its own trials alone.) Only the order within a generation counts: crashes come last,
-cancelled trials before them. Of a choice with texts or booleans a value is drawn as often as it occurs in the best
-quarter of the trials, each once more than that.
+At each call the whole history is told to a new `cmaes.CMA`, whoever proposed the trials (Optuna's CmaEsSampler learns
+from its own alone). Only the order within a generation counts: crashes come last, cancelled trials before them.
 """
 
 from __future__ import annotations

@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal
 
 from environments.plugins import Refused
 from tasks.llm.account import Account
-from tasks.proposers import llm, llm_diff
+from tasks.proposers import llm
 from tasks.proposers._researcher import Researcher
-from tasks.proposers.llm_diff import Form
 from tasks.proposing.brief import Brief, Suggestion, Unavailable, Unusable
 from tasks.trial import NOTHING_BOUGHT, History
 
@@ -25,14 +23,6 @@ class Ensemble(Researcher):
 
     models: tuple[str, ...] = ()
     """The models, instead of those of the block."""
-    what: Literal["llm", "llm_diff"] = "llm"
-    """The proposer they take part in: parameters, or edits of the program."""
-    form: Form = "search_replace"
-    """The format of edits."""
-
-    @property
-    def edits(self) -> bool:  # type: ignore[override]
-        return self.what == "llm_diff"
 
     def accounts(self) -> tuple[Account, ...]:
         """The models that it may ask, each once. Refused when these are fewer than two."""
@@ -53,10 +43,7 @@ class Ensemble(Researcher):
         spent, gone = NOTHING_BOUGHT, []
         for name in names[turn:] + names[:turn]:
             try:
-                if self.what == "llm":
-                    made = llm.proposed(by_name[name], brief, brief, spent)
-                else:
-                    made = llm_diff.proposed(by_name[name], brief, brief, self.form, spent)
+                made = llm.proposed(by_name[name], brief, brief, spent)
                 return replace(made, usage=spent + made.usage)
             except Unavailable as unavailable:
                 spent += unavailable.usage

@@ -1,11 +1,7 @@
 """Hybrid: numeric search first, code edits when it plateaus, numeric search again for the new program.
 
-    numbers   a numeric optimiser proposes
-    code      a language model edits the program
-
-It begins with numbers, and switches to code after `stall` trials in a row without a keep. It switches back after a kept
-edit, which is a new program to tune, after `failures` edits in a row that could not be tried or crashed, and after
-`spell` edits without a keep. The mode follows from the history alone, and each switch is stored with its reason.
+It goes back to numbers after a kept edit, which is a new program to tune, after `failures` edits in a row that could not
+be tried or crashed, and after `spell` edits without a keep. The mode follows from the history alone.
 """
 
 from __future__ import annotations
@@ -77,18 +73,13 @@ class Hybrid(Researcher):
             if mode.what == "code" and is_edit:
                 mode = self._after_edit(mode, number, is_kept and not is_instead, is_failed)
             elif mode.what == "numbers" and trial is not None:
-                mode = self._after_numbers(mode, is_kept)
+                mode = Mode() if is_kept else Mode("numbers", mode.fruitless + 1)
+                if mode.fruitless >= self.stall:
+                    why = f"over to code: {mode.fruitless} trials of numbers in a row without a keep"
+                    mode = Mode("code", why=why)
             else:  # it had waited for approval since the mode was another, or had the turn while an edit waited
                 mode = replace(mode, why="")
         return mode
-
-    def _after_numbers(self, mode: Mode, is_kept: bool) -> Mode:
-        fruitless = mode.fruitless + 1
-        if is_kept:
-            return Mode()
-        if fruitless >= self.stall:
-            return Mode("code", why=f"over to code: {fruitless} trials of numbers in a row without a keep")
-        return Mode("numbers", fruitless)
 
     def _after_edit(self, mode: Mode, number: int, is_kept: bool, is_failed: bool) -> Mode:
         fruitless, failed = mode.fruitless + 1, mode.failed + 1 if is_failed else 0

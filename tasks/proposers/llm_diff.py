@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from tasks.formats import NoEdit
-from tasks.llm.account import Account
 from tasks.llm.answers import Misread, changed, headed
 from tasks.llm.chat import ask
 from tasks.proposers._researcher import Researcher, conversation, suggestion
 from tasks.proposing.brief import Brief, Suggestion, Unavailable, Unusable
-from tasks.trial import NOTHING_BOUGHT, Usage
-
-Form = Literal["search_replace", "whole_file", "diff"]
 
 
 class LlmDiff(Researcher):
@@ -20,23 +16,18 @@ class LlmDiff(Researcher):
 
     edits: ClassVar[bool] = True
 
-    form: Form = "search_replace"
+    form: Literal["search_replace", "whole_file", "diff"] = "search_replace"
     """The format that is asked for: search and replace suits strong models, whole files small ones. All are read."""
 
     def propose(self, brief: Brief) -> Suggestion:
-        return proposed(self.accounts()[0], brief, brief, self.form)
-
-
-def proposed(account: Account, brief: Brief, shown: Brief, form: Form, bought: Usage = NOTHING_BOUGHT) -> Suggestion:
-    """An edit of the files of `shown` as one model proposes it."""
-    editable = brief.problem.editable
-    if not editable:
-        raise Unavailable("the environment has no editable files: `editable` in environment.toml lists them")
-    answer = ask(account, conversation("edit", brief, shown, form=form), brief, bought=bought)
-    try:
-        idea, edit = headed(answer.text, editable, brief.space, brief.problem.fixed)
-        only_params = idea.params and not edit.strip()
-        files = {} if only_params else changed(edit, shown.files, editable)
-    except (Misread, NoEdit) as wrong:
-        raise Unusable(str(wrong), answer.text, answer.usage) from wrong
-    return suggestion(idea, shown, account, answer.usage, files)
+        account, editable = self.accounts()[0], brief.problem.editable
+        if not editable:
+            raise Unavailable("the environment has no editable files: `editable` in environment.toml lists them")
+        answer = ask(account, conversation("edit", brief, brief, form=self.form), brief)
+        try:
+            idea, edit = headed(answer.text, editable, brief.space, brief.problem.fixed)
+            only_params = idea.params and not edit.strip()
+            files = {} if only_params else changed(edit, brief.files, editable)
+        except (Misread, NoEdit) as wrong:
+            raise Unusable(str(wrong), answer.text, answer.usage) from wrong
+        return suggestion(idea, brief, account, answer.usage, files)

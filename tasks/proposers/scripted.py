@@ -1,7 +1,6 @@
 """Scripted: a list of proposals, one after the other, such as those of a colleague or of another campaign.
 
-The list is an option, so it is fixed with the campaign: see docs/proposers.md. What cannot be tried is turned down
-with its reason, like any other suggestion, and the next one takes the turn.
+What cannot be tried is turned down with its reason, and the next one takes the turn.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """TPE: Optuna's tree-structured Parzen estimator, asked anew for every trial.
 
-Optuna's study is rebuilt from the history at each call. In it is
-
-    a trial with a score    COMPLETE
-    a crash                 COMPLETE with the worst score so far, so that its surroundings are avoided
-    a cancelled trial       PRUNED with the last value that it reported
-    one that is under way   RUNNING, which TPE counts among the bad ones ("constant liar"): no score is made up
+A crash has the worst score so far, so that its surroundings are avoided; a cancelled trial is pruned at the last value
+that it reported; one under way is running, which TPE counts among the bad ones ("constant liar").
 """
 
 from __future__ import annotations

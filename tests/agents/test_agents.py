@@ -74,7 +74,9 @@ def test_an_agent_changes_a_file_and_says_why(play: Play, name: str, usage: Usag
 
 
 def test_it_is_handed_the_champion_in_a_repository_of_its_own_far_from_everything(play: Play, tmp_path: Path) -> None:
-    play("edit", model="opus")
+    """What the repository's own configuration says is not run by us afterwards."""
+    assert play("hostile repository", model="opus").files == {"train.py": "RATE = 0.3\n"}
+    assert not (tmp_path / "bin/owned").exists()
     (facts,) = scripted_agent.asked(tmp_path / "bin")
     assert facts["files"] == ["TASK.md", "lib", "lib/model.py", "params.json", "train.py"]
     assert (facts["stdin"], facts["log"], facts["status"]) == ("", "The champion\n", "")
@@ -121,10 +123,8 @@ def test_no_command_line_shows_a_variable(play: Play, monkeypatch: pytest.Monkey
     [
         ("forbidden", "it changed 'TASK.md', which is not editable; editable: train.py, lib/model.py, lib/new.py, params.json"),
         ("link", "the edit touches 'train.py', which a link leads to"),
-        ("pipe", "the edit touches 'train.py', which is not a file"),
         ("mode", "the edit makes 'train.py' executable"),
         ("binary", "the edit leaves 'train.py' not UTF-8"),
-        ("nul", "the edit leaves a NUL in 'train.py'"),
         ("long", "the edit makes 'train.py' 1048577 bytes long; at most 1048576"),
         ("remove", "it removed 'train.py': the program's files may change, but must stay"),
         ("params: {", "it left params.json no JSON"),
@@ -164,8 +164,6 @@ def test_an_agent_that_takes_too_long_is_ended_with_everything_that_it_started(p
     with pytest.raises(Unavailable, match=r"^claude .*1\.5 s$") as gone:
         play(f"hang: {NAP}", wall_seconds=1.5)
     assert gone.value.usage == Usage(1, usd=None)
-    with pytest.raises(Unavailable, match="1 s"):
-        play(f"hang: {NAP}", told=brief(tmp_path, left=RemainingBudget(seconds=0.2)))
     assert not sleepers()
 
 
@@ -192,12 +190,8 @@ def test_a_key_that_it_prints_is_stored_nowhere(play: Play, monkeypatch: pytest.
     kept = [path.read_text() for path in (tmp_path / "desk").rglob("*") if path.is_file()]
     assert any(f"[secret {scripted_agent.CANARY}]" in text for text in kept)
     assert not any("sk-canary-0123456789" in text for text in (*kept, repr(suggestion)))
-
-
-def test_a_key_in_a_file_is_turned_down(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(scripted_agent.CANARY, "sk-canary-0123456789")
     with pytest.raises(Unusable, match=f"{scripted_agent.CANARY}.*'train.py'"):
-        play("hides the key", environment=[scripted_agent.CANARY])
+        play("hides the key", told=brief(tmp_path, seed=4), environment=[scripted_agent.CANARY])
 
 
 @pytest.mark.slow
@@ -214,11 +208,6 @@ def test_what_was_answered_in_an_earlier_life_is_not_asked_again(play: Play, tmp
     assert len(scripted_agent.asked(tmp_path / "bin")) == 2
 
 
-def test_a_repository_that_it_has_prepared_runs_nothing_of_ours(play: Play, tmp_path: Path) -> None:
-    assert play("hostile repository").files == {"train.py": "RATE = 0.3\n"}
-    assert not (tmp_path / "bin/owned").exists()
-
-
 def test_a_spent_limit_asks_nobody(play: Play, tmp_path: Path) -> None:
     for left, what in ((RemainingBudget(usd=0.0), "USD"), (RemainingBudget(tokens=-5), "tokens")):
         with pytest.raises(Unavailable, match=what):
@@ -232,25 +221,8 @@ def test_an_agent_that_is_not_there_is_refused_before_the_first_trial(
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(Refused, match=r"'codex' on PATH: .*npm install"):
         agent(command="codex").preflight()
-    with pytest.raises(Refused, match="'/no/such'"):
-        agent(command=["/no/such"]).preflight()
     with pytest.raises(Unavailable, match=r"'codex'.*PATH"):
         agent(command="codex").propose(brief(tmp_path))
-    agent(command=["git"]).preflight()
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"command": "aider"}, "command must be one of claude, codex, or the whole command line as a list"),
-        ({"command": ["mine"], "model": "x"}, "model is 'x', and the command has no argument {model}: add one"),
-        ({"wall_seconds": 0}, "wall_seconds: Input should be greater than or equal to 1"),
-    ],
-)
-def test_a_wrong_option_is_refused(options: dict[str, Any], why: str) -> None:
-    with pytest.raises(Refused) as refused:
-        agent(**options)
-    assert why in str(refused.value)
 
 
 def test_claudes_words_are_found_with_or_without_the_events_before_them() -> None:
@@ -259,12 +231,10 @@ def test_claudes_words_are_found_with_or_without_the_events_before_them() -> Non
         said = hear_claude(json.dumps(document))
         assert (said.message, said.error, said.usage.usd) == ("done", "", 1.0)
     assert hear_claude("no JSON").usage.usd is None
-    assert hear_claude('{"result": "", "is_error": true, "subtype": "error_max_turns"}').error == "error_max_turns"
     failure = {"type": "result", "subtype": "error_max_turns", "is_error": False, "total_cost_usd": 0.4}
     said = hear_claude(json.dumps({**failure, "usage": {"input_tokens": 10, "output_tokens": 5}}))
     assert (said.error, said.usage) == ("error_max_turns", Usage(1, 10, 5, 0.4))
-    for odd in ("true", '"1"', "-1", "NaN", "null"):
-        assert hear_claude(f'{{"result": "x", "total_cost_usd": {odd}}}').usage.usd is None
+    assert hear_claude('{"result": "x", "total_cost_usd": "1"}').usage.usd is None
 
 
 def sleepers() -> list[psutil.Process]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.support.claude_model import ClaudeModel, Steps, claude
@@ -50,26 +48,3 @@ def test_it_edits_and_says_why_and_what_it_costs_and_runs_no_command(tmp_path: P
     assert trial["usd"] and trial["usd"] > 0, "Claude Code states a price itself"
     assert seen and not list(tmp_path.rglob("escaped")), seen
     assert (tmp_path / "claude").is_dir(), "its own files are where its variable says"
-
-
-def stuck() -> Steps:
-    yield "Read", {"file_path": "TASK.md"}
-    return "never"
-
-
-def test_one_that_does_not_end_is_ended_with_all_its_processes(tmp_path: Path, home: Path, server: str) -> None:
-    folder = quadratic(tmp_path / "quad")
-    with ClaudeModel(stuck(), slow=60) as model:
-        run(folder, model, tmp_path, server, "--set", "proposer.wall_seconds=8")
-    known = status("night")
-    assert "8 s" in json.dumps(known["incidents"]) + json.dumps(known["trials"]), known
-    mine = str(tmp_path / "claude")
-    left = [one for one in psutil.process_iter(["name"]) if one.info["name"] == "claude" and mine in str(_environ(one))]
-    assert not left
-
-
-def _environ(process: psutil.Process) -> dict[str, str]:
-    try:
-        return process.environ() if process.uids().real == os.getuid() else {}
-    except psutil.Error:
-        return {}

@@ -27,7 +27,6 @@ PROGRAMS = {
     "deep nesting": f"x = {'(' * 90_000}0{')' * 90_000}\n",
     "a long f-string": f"x = 1\ny = f'{'{x}' * 60_000}'\n",
     "a constant": "x = 9**9**9\n",
-    "many lines": "x\n" * 500_000,
     "a lone surrogate": "x = 1\n\ud800\n",
     "another encoding": "# -*- coding: utf-7 -*-\nx = 1\n",
 }
@@ -38,7 +37,6 @@ DIFFS = {
 }
 ANSWERS = {
     "nested arrays in a header": f'RATIONALE: x\nPARAMS: {{"x": {"[" * 100_000}}}\n',
-    "no number in a header": 'RATIONALE: x\nPARAMS: {"x": {"params": {"x": NaN, "y": 1e999999}}}\n',
     "thoughts": "<think>" * 40_000 + "RATIONALE",
     "beginnings of a block": "<<<<<<< SEARCH\n" * 40_000,
     "names of files": "train.py " * 40_000 + "\n```\nx\n```\n",

@@ -68,11 +68,9 @@ def test_the_form_of_an_answer_is_seen_from_the_answer(form: Form, answer: str) 
     [
         BLOCK.replace("\n", "\r\n"),
         f"Lower it:\n\n```python\n{BLOCK}```\nThat is all.",
-        f"### `train.py`\n\n{BLOCK}",
         f"```python train.py\n{BLOCK}```",
         f"In `train.py` the rate is too high:\n{BLOCK}",
         BLOCK.replace("SEARCH", "SEARCH train.py"),
-        BLOCK.replace("rate = 0.1\n", "rate = 0.1  \n"),
     ],
 )
 def test_blocks_are_found_however_they_are_dressed(answer: str) -> None:
@@ -84,12 +82,8 @@ def test_what_is_searched_has_to_be_there_once() -> None:
         "block 1 of 1 (train.py): SEARCH is in the file 2 times (first in lines 9 and 16); "
         "add lines around it until it is there once"
     )
-
-
-def test_a_block_that_matches_nothing_is_answered_with_the_line_that_is_not_there() -> None:
-    said = reason(block("def cool(step):\n    total = 1\n    for each in range(step):\n", "pass\n"))
-    assert "block 1 of 1 (train.py): SEARCH is not in the file; it has no line '    total = 1'" in said
-    assert "its lines are there, but not in a row" in reason(block("import math\nrate = 0.1\n", ""))
+    missing = reason(block("def cool(step):\n    total = 1\n", "pass\n"))
+    assert "SEARCH is not in the file; it has no line '    total = 1'" in missing
 
 
 def test_an_empty_search_makes_a_new_file_and_never_replaces_one() -> None:
@@ -102,7 +96,6 @@ def test_an_empty_search_makes_a_new_file_and_never_replaces_one() -> None:
     ("answer", "why"),
     [
         (BLOCK.replace(">>>>>>> REPLACE\n", ""), "block 1 has no end"),
-        (BLOCK.replace("=======\n", ""), "a line `>>>>>>> REPLACE` where `=======` belongs"),
         (block("rate = 0.1\n", "rate = 0.1\n"), "SEARCH and REPLACE are the same"),
         (block("    return total - 1\n", "    # ... rest unchanged\n"), "stands for lines that are left out"),
         ("Lower the rate.", "the answer holds no edit"),
@@ -121,8 +114,6 @@ def test_whitespace_at_the_ends_of_lines_stays_the_files() -> None:
 
 
 NUMBERLESS = hunk(" import math", "", "-rate = 0.1", "+rate = 0.05")
-WARM = (" def warm(step):", "-    total = 0", "+    total = 5", "     for each in range(step):")
-WARMER = PROGRAM.replace("total = 0", "total = 5", 1)
 EACH = ("     total = 0", "     for each in range(step):", "-        total += each", "+        total += 7")
 
 
@@ -135,7 +126,6 @@ EACH = ("     total = 0", "     for each in range(step):", "-        total += ea
         (f"diff --git a/train.py b/train.py\nindex 1..2 100644\n{DIFF}-- \n2.39.5\n", LOWER),
         (f"So:\n```diff\n{DIFF}\n```\n- a lower rate\n+ more patience\n", LOWER),
         (f"So:\n{DIFF}That is all.\n", LOWER),
-        (hunk("-rate = 0.1", "+rate = 0.05", "@@ @@", *WARM), WARMER.replace("0.1", "0.05")),
         (hunk(*EACH, head="@@ -7,3 +7,3 @@"), PROGRAM.replace("+= each", "+= 7", 1)),
     ],
 )
@@ -143,11 +133,7 @@ def test_a_hunk_belongs_where_all_its_old_lines_are(answer: str, after: str) -> 
     assert made(answer, "diff", editable=ONE) == after
 
 
-@pytest.mark.parametrize(
-    "head",
-    ["@@ ... @@", "@@ -8,3 +8,3 @@", "@@ -7,4 +7,4 @@", "@@ -700,3 +700,3 @@"],
-    ids=["none", "place", "counts", "end"],
-)
+@pytest.mark.parametrize("head", ["@@ ... @@", "@@ -8,3 +8,3 @@", "@@ -7,4 +7,4 @@"], ids=["none", "place", "counts"])
 def test_of_several_places_only_numbers_that_are_all_right_tell_the_one(head: str) -> None:
     said = reason(f"```diff\n{hunk(*EACH, head=head)}```", "diff", editable=ONE)
     assert "several places for hunk 1" in said
@@ -160,42 +146,29 @@ def test_of_several_places_only_numbers_that_are_all_right_tell_the_one(head: st
     ("answer", "why"),
     [
         (DIFF.replace("-rate = 0.1", "-rate = 0.7"), "it has no line 'rate = 0.7'"),
-        (hunk("+x = 1"), "several places"),
         (hunk("+x = 1", head="@@ -3,0 +4,1 @@"), "several places"),
         (hunk(" rate = 0.1", "+x = 1", " def warm(step):"), "the old lines of a hunk are not in train.py"),
         (hunk("-rate = 0.1", "+rate = 1", "So far.", "@@ ... @@", "-import math"), "goes on behind 'So far.'"),
         (f"```diff\n{hunk('-rate = 0.1', 'import math')}```", "'import math' in a hunk"),
         (f"```diff\n{DIFF}", "the answer is cut off"),
         (DIFF.replace("+++ b/train.py", "+++ /dev/null"), "the edit "),
-        (DIFF.replace("--- a/train.py", "--- /dev/null"), "the edit does not apply"),
         ("diff --git a/train.py b/train.py\nold mode 100644\nnew mode 100755\n" + DIFF, "'mode change 100644"),
         (DIFF.replace("+rate = 0.05", "+# ... existing code ..."), "stands for lines that are left out"),
-        ("@@ @@\n-rate = 0.1\n+rate = 0.05\n", "without header"),
     ],
 )
 def test_a_diff_that_is_not_clear_is_refused(answer: str, why: str) -> None:
     assert why in reason(answer, "diff")
 
 
-@pytest.mark.parametrize(
-    ("lines", "head", "is_taken"),
-    [
-        ((" import math", " ", "-rate = 0.1"), "@@ -1,7 +1,7 @@", False),
-        ((" import math", " ", "-rate = 0.1"), "@@ -1,3 +1,3 @@", False),
-        ((" import math", " ", "-rate = 0.1", "+rate = 1"), "@@ -1,9 +1,9 @@", False),
-        ((" import math", " ", "-rate = 0.1", "+rate = 1"), "@@ -1,2 +1,2 @@", True),
-        ((" import math", " ", "-rate = 0.1", "+rate = 1"), "@@ -1,4 +1,4 @@", True),
-    ],
-)
-def test_a_last_hunk_that_is_shorter_than_it_says_may_be_half_a_change(
-    lines: tuple[str, ...], head: str, is_taken: bool
-) -> None:
-    answer, before = hunk(*lines, head=head), "import math\n\nrate = 0.1\n"
+@pytest.mark.parametrize(("head", "is_taken"), [("@@ -1,9 +1,9 @@", False), ("@@ -1,4 +1,4 @@", True)])
+def test_a_last_hunk_that_is_shorter_than_it_says_may_be_half_a_change(head: str, is_taken: bool) -> None:
+    before, after = "import math\n\nrate = 0.1\n", "import math\n\nrate = 1\n"
+    answer = hunk(" import math", " ", "-rate = 0.1", "+rate = 1", head=head)
     if is_taken:
-        assert made(answer, "diff", before, ONE) == "import math\n\nrate = 1\n"
+        assert made(answer, "diff", before, ONE) == after
     else:
         assert "it may be cut off" in reason(answer, "diff", before, ONE)
-    assert made(f"```diff\n{answer}```\n", "diff", before, ONE) != before, "its end is certain"
+    assert made(f"```diff\n{answer}```\n", "diff", before, ONE) == after, "its end is certain"
 
 
 def test_a_diff_adds_a_file_and_speaks_of_the_newline_at_the_end() -> None:
@@ -224,7 +197,6 @@ def test_a_whole_file_is_found_by_the_name_at_its_fence(answer: str) -> None:
     [
         (WHOLE.rstrip("`\n"), "is never closed: the answer is cut off"),
         (WHOLE.replace("def cool", "# ... the rest stays the same\ndef cool"), "stands for lines that are left out"),
-        (WHOLE.replace("    total = 0\n", "    ...\n", 1), "stands for lines that are left out"),
         (WHOLE + WHOLE, "a second fenced block for train.py"),
         (WHOLE.removeprefix("train.py\n"), "names no file"),
         ("train.py\n```python\n\n```\n", "is empty"),
@@ -236,9 +208,7 @@ def test_a_file_that_is_not_whole_is_refused(answer: str, why: str) -> None:
     assert why in reason(answer, "whole_file")
 
 
-@pytest.mark.parametrize(
-    "name", ["judge.py", "../train.py", "lib/../train.py", "/etc/train.py", ".git/config", "Train.py"]
-)
+@pytest.mark.parametrize("name", ["judge.py", "lib/../train.py", "/etc/train.py", "Train.py"])
 @pytest.mark.parametrize("answer", [f"train.py\n{BLOCK}", DIFF, WHOLE, block("", "x = 1\n")])
 def test_no_form_reaches_a_file_that_is_not_editable(name: str, answer: str) -> None:
     said = reason(answer.replace("train.py", name))

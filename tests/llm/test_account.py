@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import sys
-from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -29,24 +25,7 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def nowhere() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-
-
 # What is stated
-
-
-def test_a_model_alone_is_enough_and_needs_no_prefect() -> None:
-    code = (
-        "import sys; from tasks.llm.account import ModelOptions, accounts;"
-        "print(accounts(ModelOptions(model='openai/gpt-4o'))[0].model);"
-        "print(sorted({'prefect', 'mlflow', 'litellm', 'openai', 'httpx'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout == "openai/gpt-4o\n[]\n"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +33,6 @@ def test_a_model_alone_is_enough_and_needs_no_prefect() -> None:
     [
         ("qwen3", "openai/qwen3"),
         ("openai/qwen3", "openai/qwen3"),
-        ("meta-llama/Llama-3.1-8B", "openai/meta-llama/Llama-3.1-8B"),
         ("hosted_vllm/meta-llama/Llama-3.1-8B", "hosted_vllm/meta-llama/Llama-3.1-8B"),
         ("ollama_chat/llama3", "ollama_chat/llama3"),
     ],
@@ -63,10 +41,7 @@ def test_at_an_endpoint_of_ones_own_a_model_needs_no_provider(model: str, name: 
     assert accounts(ModelOptions(model=model, base_url="http://gpu:8000/v1"))[0].model == name
 
 
-@pytest.mark.parametrize("value", [None, "  "])
-def test_a_variable_without_a_key_is_refused_by_name(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    if value is not None:
-        monkeypatch.setenv("MY_MODEL_ACCESS", value)
+def test_a_variable_without_a_key_is_refused_by_name() -> None:
     with pytest.raises(Refused, match="key_variable = MY_MODEL_ACCESS"):
         accounts(ModelOptions(model="openai/gpt-4o", key_variable="MY_MODEL_ACCESS"))
 
@@ -85,23 +60,12 @@ def test_the_key_of_an_account_is_known_to_the_scrubber(monkeypatch: pytest.Monk
 # Prices
 
 
-def test_stated_prices_come_first_and_a_known_model_has_the_providers() -> None:
+def test_stated_prices_come_first_then_the_providers_and_one_that_nobody_knows_is_none() -> None:
     stated = Account(model="openai/gpt-4o", usd_per_million_input=1, usd_per_million_output=3)
-
     assert stated.usd(1_000_000, 1_000_000) == 4
     assert 0 < (Account(model="openai/gpt-4o").usd(1000, 1000) or 0) < 1
-
-
-@pytest.mark.parametrize(
-    "account",
-    [
-        Account(model="openai/no-such-model"),
-        Account(model="openai/gpt-4o", base_url="http://gpu:8000/v1"),
-        Account(model="ollama_chat/llama3"),
-    ],
-)
-def test_a_price_that_nobody_knows_is_none(account: Account) -> None:
-    assert account.usd(1000, 1000) is None
+    for model, url in (("openai/none", None), ("openai/gpt-4o", "http://gpu:8000/v1"), ("ollama_chat/llama3", None)):
+        assert Account(model=model, base_url=url).usd(1000, 1000) is None
 
 
 # The check before a night
@@ -121,14 +85,12 @@ def test_an_endpoint_that_does_not_take_the_key_is_told(key: SecretStr | None, r
         check(Account(model="openai/test", base_url=server.url, key=key), FREELY)
 
 
-@pytest.mark.parametrize(
-    ("model", "variable"), [("openai/gpt-4o", "OPENAI_API_KEY"), ("anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY")]
-)
-def test_a_missing_key_is_told_by_its_variable(model: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Refused, match=f"'{model}' .*{variable}"):
-        check(Account(model=model), FREELY)
-    monkeypatch.setenv(variable, KEY)
-    check(Account(model=model), FREELY)
+def test_a_missing_key_is_told_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    claude = Account(model="anthropic/claude-sonnet-4-5")
+    with pytest.raises(Refused, match=f"'{claude.model}' .*ANTHROPIC_API_KEY"):
+        check(claude, FREELY)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    check(claude, FREELY)
 
 
 def test_a_model_without_a_provider_is_refused() -> None:
@@ -136,18 +98,6 @@ def test_a_model_without_a_provider_is_refused() -> None:
         check(Account(model="big-model"), FREELY)
 
 
-@pytest.mark.parametrize(
-    ("limits", "prices", "reason"),
-    [
-        ({"usd": 1.0}, {}, "max_usd = 1, but the price of 'openai/test' is not known: state usd_per_million_in"),
-        (
-            {"usd": 0.001},
-            {"usd_per_million_input": 1, "usd_per_million_output": 1},
-            "max_usd = 0.001 does not allow one answer of max_output_tokens = 8192, which may take 0.008192",
-        ),
-        ({"tokens": 5000}, {}, "max_tokens = 5000 does not allow one answer of max_output"),
-    ],
-)
-def test_a_limit_that_cannot_be_kept_is_refused(limits: dict[str, Any], prices: dict[str, Any], reason: str) -> None:
-    with FakeLLM() as server, pytest.raises(Refused, match=reason):
-        check(Account(model="openai/test", base_url=server.url, **prices), RemainingBudget(**limits))
+def test_a_limit_that_cannot_be_kept_is_refused() -> None:
+    with FakeLLM() as server, pytest.raises(Refused, match="price of 'openai/test' is not known"):
+        check(Account(model="openai/test", base_url=server.url), RemainingBudget(usd=1.0))

@@ -118,24 +118,20 @@ def test_a_secret_in_a_log_does_not_reach_a_model(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_long_history_is_told_within_its_cap_the_newest_and_the_best_in_full() -> None:
-    history = search(60)
-    history += tuple(
-        replace(trial, number=60 * n + trial.number, order=60 * n + trial.number)
-        for n in range(1, 8)
-        for trial in history[1:]
+    once = search(60)
+    history = once + once[1:] * 7
+    long = tuple(
+        saying(replace(trial, number=n, order=n), rationale=f"idea {n}\n" + "why " * 500)
+        for n, trial in enumerate(history)
     )
-    long = tuple(saying(trial, rationale=f"idea {trial.number}\n" + "why " * 500) for trial in history)
-
     said = told(Brief(SPACE, long, problem=PROBLEM)).history
 
     assert len(said) < 1.02 * prompt_parts.HISTORY
     newest, top = long[-1], max(long[1:], key=lambda trial: trial.score.utility)
     assert {f"### Trial {newest.number}:", f"### Trial {top.number}:"} <= set(re.findall("### Trial \\d+:", said))
-    left_out, told_of = (re.match(r"(\d+) older trials are left out", said), re.findall("Trial \\d+[,:]", said))
-    assert left_out and int(left_out[1]) + len(told_of) == len(long) - 1
-    assert [int(n) for n in re.findall("Trial (\\d+)[,:]", said)] == sorted(
-        int(n) for n in re.findall("Trial (\\d+)[,:]", said)
-    )
+    left_out, numbers = re.match(r"(\d+) older trials are left out", said), re.findall("Trial (\\d+)[,:]", said)
+    assert left_out and int(left_out[1]) + len(numbers) == len(long) - 1
+    assert numbers == sorted(numbers, key=int)
 
 
 def own(folder: Path, **files: str) -> Path:
@@ -163,7 +159,6 @@ def test_a_prompt_of_the_environment_stands_before_ours_in_the_whole_or_in_a_par
     ("name", "text", "why"),
     [
         ("edits", "", "unknown prompt 'edits'. Did you mean 'edit'?"),
-        ("edit", "{{ tolld.history }}", "'tolld' is undefined"),
         ("edit", "{{ told.hystory }}", "has no attribute 'hystory'"),
         ("problem", "a\n{% if %}", "problem.md, line 2: "),
         ("edit", "{{ problem.__class__.__mro__ }}", "unsafe"),

@@ -64,7 +64,7 @@ def mean_of(learned: learning.Learned, brief: Brief) -> float:
     """The policy's mean, as a step from the champion."""
     policy, champion = learned.trained(brief)
     with torch.no_grad():
-        return float(policy(champion[None])[0].mean[0, 0] - champion[0])
+        return float(policy(champion[None]).mean[0, 0] - champion[0])
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def test_the_same_history_and_seed_give_the_same_proposal_here_and_in_another_pr
     assert done.stdout.strip() == here, done.stderr
 
 
-@pytest.mark.parametrize(("points", "total"), [(1, 4), (2, 2 * 2 * 2 * 4), (4, 4 * 4 * 3 * 4)])
+@pytest.mark.parametrize(("points", "total"), [(1, 4), (4, 4 * 4 * 3 * 4)])
 def test_grid_visits_every_point_exactly_once_and_then_stops(tmp_path: Path, points: int, total: int) -> None:
     environment = mixed(tmp_path)
     grid = propose.load("grid", {"points": points})

@@ -42,19 +42,12 @@ class Reply:
     """What a reasoning model tells apart from its answer, as `reasoning_content`."""
     called: str = ""
     """The name of a tool that it calls."""
-    code: str = ""
-    """The code of an error, such as `context_length_exceeded`."""
     body: str | None = None
     """Sent as it is, in place of a completion or an error."""
     pause: float = 0.0
     """Seconds between one byte of the body and the next."""
     cut: bool = False
     """Whether the connection is closed without an answer."""
-
-
-def fenced(text: str, language: str = "json", before: str = "Here it is:", after: str = "Good luck!") -> Reply:
-    """An answer in a fence, with talk around it."""
-    return Reply(f"{before}\n\n```{language}\n{text}\n```\n\n{after}")
 
 
 def truncated(text: str) -> Reply:
@@ -65,29 +58,11 @@ def truncated(text: str) -> Reply:
 def rate_limited(retry_after: str | None = "0") -> Reply:
     """429, with the header Retry-After unless it is None."""
     headers = {} if retry_after is None else {"Retry-After": retry_after}
-    return Reply("Rate limit reached", status=429, headers=headers, code="rate_limit_exceeded")
+    return Reply("Rate limit reached", status=429, headers=headers)
 
 
 def broken(status: int = 500) -> Reply:
     return Reply("The server had an error", status=status)
-
-
-def hangs() -> Reply:
-    return Reply(delay=float("inf"))
-
-
-def trickles(text: str, pause: float = 0.05) -> Reply:
-    """An answer that comes byte by byte."""
-    return Reply(text, pause=pause)
-
-
-def refuses(why: str = "I cannot help with that.") -> Reply:
-    return Reply(refusal=why)
-
-
-def filtered() -> Reply:
-    """An answer that a content filter took away."""
-    return Reply("", finish="content_filter")
 
 
 @dataclass(frozen=True)
@@ -152,7 +127,7 @@ class FakeLLM:
         with self._lock:
             {"/v1/chat/completions": self.requests, "/v1/models": self.probes}.get(asked.path, []).append(asked)
             if self._key not in (None, asked.key):
-                return Reply("Incorrect API key provided", status=401, code="invalid_api_key")
+                return Reply("Incorrect API key provided", status=401)
             if asked.path == "/v1/models":
                 listed = [{"id": name, "object": "model"} for name in self._models]
                 return Reply(body=json.dumps({"object": "list", "data": listed}))
@@ -202,7 +177,7 @@ def _body(reply: Reply, asked: Asked) -> str:
     if reply.body is not None:
         return reply.body
     if reply.status >= 400:
-        return json.dumps({"error": {"message": reply.text, "type": "error", "code": reply.code or None}})
+        return json.dumps({"error": {"message": reply.text, "type": "error", "code": None}})
     message = {"role": "assistant", "content": None if reply.refusal else reply.text}
     if reply.refusal:
         message["refusal"] = reply.refusal

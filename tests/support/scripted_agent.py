@@ -120,14 +120,9 @@ def give_a_key_away(here: pathlib.Path, train: pathlib.Path, folder: str) -> Non
     say(os.environ[CANARY], sys.stderr)
 
 
-def replace_by(make: Callable[[pathlib.Path], object]) -> Act:
-    """Have something else in the place of the program."""
-
-    def act(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-        train.unlink()
-        make(train)
-
-    return act
+def link(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
+    train.unlink()
+    train.symlink_to("/etc/hostname")
 
 
 def prepare_the_repository(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
@@ -145,11 +140,9 @@ ACTS: dict[str, Act] = {
     "forbidden": forbidden,
     "key": give_a_key_away,
     "hides the key": lambda here, train, folder: train.write_text(f"KEY = {os.environ[CANARY]!r}\n"),
-    "link": replace_by(lambda train: train.symlink_to("/etc/hostname")),
-    "pipe": replace_by(os.mkfifo),
+    "link": link,
     "mode": lambda here, train, folder: train.chmod(0o755),
     "binary": lambda here, train, folder: train.write_bytes(b"\xff\xfe\x00"),
-    "nul": lambda here, train, folder: train.write_bytes(b"x = 1\0"),
     "long": lambda here, train, folder: train.write_bytes(b"#" * (2**20 + 1)),
     "remove": lambda here, train, folder: train.unlink(),
     "hostile repository": prepare_the_repository,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Generator
 from typing import Any, Self
 
@@ -13,13 +12,11 @@ from tests.support.web import Handler, serving
 class ScriptedModel:
     """An endpoint on a free port of the loopback interface, from `with` on.
 
-    Args:
-        steps: Yields what the model asks for, is sent what came of it, and returns its last message.
-        slow: Seconds before each answer.
+    `steps` yields what the model asks for, is sent what came of it, and returns its last message.
     """
 
-    def __init__(self, steps: Generator[Any, str, str], slow: float = 0.0) -> None:
-        self.steps, self.slow = steps, slow
+    def __init__(self, steps: Generator[Any, str, str]) -> None:
+        self.steps = steps
         self.requests: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
@@ -43,7 +40,6 @@ class _Handler(Handler):
         if "count_tokens" in self.path:
             self.answer(200, b'{"input_tokens": 10}', Content_Type="application/json")
             return
-        time.sleep(self.model.slow)
         events = [f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in self.model.answer(asked)]
         self.answer(200, "".join(events).encode(), Content_Type="text/event-stream")
 
