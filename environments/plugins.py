@@ -85,7 +85,7 @@ def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> R
 
 
 def _in_words(fault: ErrorDetails, known: tuple[str, ...]) -> str:
-    tags = ("float", "int", "choice")  # of a parameter in [space], which pydantic has among the keys
+    tags = ("float", "int", "choice", "bool", "str")  # kinds of parameters, which pydantic has among the keys
     key = ".".join(str(part) for part in fault["loc"] if part not in tags)
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":

@@ -123,7 +123,9 @@ class ScrubbedLog:
         """Line by line, so that a secret in one is seen whole."""
         self.written += len(chunk)
         data = self._line + chunk
-        end = len(data) if len(data) > LONGEST_LINE else max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if len(data) - end > LONGEST_LINE:
+            end = len(data)
         self._line = data[end:]
         self._put(data[:end])
 

@@ -6,7 +6,6 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import NamedTuple
 
 from environments.space import Value
@@ -46,7 +45,6 @@ def milliseconds(seconds: float) -> int:
     return int(seconds * 1000)
 
 
-@lru_cache(1024)
 def metric_key(name: str) -> str:
     """A name that MLflow accepts: `pass@1` becomes `pass_1`."""
     parts = re.sub(r"[^\w.\-: /]", "_", name[:200]).split("/")
