@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tasks.importing import Imported, Term, _runner
+from tasks.importing._original import REPOSITORY
 from tasks.importing._parameters import guesses, is_number
 from tasks.sandbox.interpreter import interpreter_of
 
@@ -52,13 +53,13 @@ def space(algorithm: str, stated: Mapping[str, object]) -> dict[str, dict[str, A
 
 
 def environment(
-    title: str, origin: str, edited: str, files: Mapping[str, str | Path], *, program: Path,
+    title: str, origin: str, edited: Sequence[str], files: Mapping[str, str | Path], *, program: Path,
     call: Mapping[str, Any], space: Mapping[str, Any], steps: int, problem: Mapping[str, Any], left: Iterable[Term],
 ) -> Imported:  # fmt: skip
     """The environment of a program.
 
     Args:
-        edited: The file in `repository/` that is edited.
+        edited: Files in `repository/`, the main one first.
         files: The original's, by place.
         program: Where it lies.
         call: What programs/sb3_call.py is told.
@@ -72,7 +73,7 @@ def environment(
         folders = [*own.prefixes[0].glob("lib/python3*/site-packages"), *(path.parent for path in own.editable)]
         control["packages"] = list(dict.fromkeys(map(str, folders)))
     return _runner.imported(
-        title.replace(" ", "-"), origin, edited,
+        title.replace(" ", "-"), origin, edited[0],
         f"It trains an agent with Stable-Baselines3; the judge plays the model that it saves in {problem['id']}.\n",
         title=title,
         program=program,
@@ -84,7 +85,8 @@ def environment(
             "variables": {"SB3_CALL": json.dumps(call), "SDL_VIDEODRIVER": "dummy", "WANDB_MODE": "disabled"},
         },
         keys={
-            "direction": "maximize", "budget_seconds": BUDGET_SECONDS, "budget_steps": steps or None,
+            "direction": "maximize", "editable": [f"{REPOSITORY}/{file}" for file in edited],
+            "budget_seconds": BUDGET_SECONDS, "budget_steps": steps or None,
             "startup_seconds": 120.0, "grace_seconds": 60.0, "space": space,
             "requires": None if python else {"stable_baselines3": "pip install stable-baselines3"},
         },

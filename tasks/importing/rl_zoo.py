@@ -57,7 +57,7 @@ class RlZoo(Importer):
             left.append(Term(", ".join(rest), f"as they are in {ENTRY}: edit it, or put them into [space]"))
         steps, kwargs = plain[STEPS], entry.get("env_kwargs")
         return _sb3.environment(
-            f"{algorithm} on {name}", f"RL Zoo's entry {name} in {path}", ENTRY,
+            f"{algorithm} on {name}", f"RL Zoo's entry {name} in {path}", [ENTRY],
             {f"{REPOSITORY}/{ENTRY}": str(yaml.safe_dump({name: entry}, sort_keys=False))},
             program=path,
             call={

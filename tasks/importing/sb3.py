@@ -12,6 +12,7 @@ from typing import Any
 from environments.plugins import Refused
 from tasks.importing import Imported, Importer, Term, _original, _sb3, _source
 from tasks.importing._original import REPOSITORY
+from tasks.importing._parameters import is_plain
 from tasks.importing._sb3 import DEFAULTS
 from tasks.importing._source import Literal
 
@@ -52,7 +53,7 @@ class Sb3(Importer):
         script = Script(Path(place))
         path, name, problem, space, entry = script.path, script.path.name, script.problem, script.space, script.entry
         modules = {file: each for file, each in _source.local_modules(path).items() if file != name}
-        originals = {name: path, **modules, **_source.named_files(script.tree, path.parent)}
+        originals = {name: path, **modules, **script.files}
         files: dict[str, str | Path] = {f"{REPOSITORY}/{file}": each for file, each in originals.items()}
         if ":" in problem["id"]:  # the judge finds its modules in the environment's folder
             files |= modules
@@ -62,7 +63,7 @@ class Sb3(Importer):
             files |= {f"{SCRIPT}.py": path}
         return _sb3.environment(
             f"{path.stem} on {(entry or problem['id']).rpartition(':')[2]}", f"the Stable-Baselines3 script {path}",
-            name, files,
+            [name, *filter(None, [script.yaml])], files,
             program=path,
             call={"program": name, "class": script.algorithm, "keywords": [*space]},
             space=space,
@@ -78,25 +79,43 @@ class Script:
     def __init__(self, path: Path) -> None:
         self.path, self.tree = path, _source.parsed(path)
         self.options, self.named = _source.options(self.tree).values, _source.assigned(self.tree)
-        call = next(_source.calls(self.tree, *DEFAULTS))
-        self.algorithm = ast.unparse(call.func).rpartition(".")[2]
-        self.stated = {word.arg: self.value(word.value) for word in call.keywords if word.arg}
-        """The arguments of the constructor by name; None where one is computed."""
-        if any(word.arg is None for word in call.keywords):  # **table: anything may be in it
-            self.stated = dict.fromkeys(DEFAULTS[self.algorithm]) | self.stated
+        self.files = _source.named_files(self.tree, path.parent)
+        self.yaml = next((file for file in self.files if Path(file).suffix in (".yml", ".yaml")), "")
+        """The file with its settings; empty if it names none."""
+        table = _original.yaml_table(self.files[self.yaml]) if self.yaml else ""
+        every = {} if isinstance(table, str) else dict(_original.flat(table.content))
+        self.settings = {name: value for name, value in every.items() if is_plain(value)}
+        self.call = next(_source.calls(self.tree, *DEFAULTS))
+        self.algorithm = ast.unparse(self.call.func).rpartition(".")[2]
+        self.stated = self._stated()
+        """The arguments of the constructor by name, those of `**table` among them; None where one is computed."""
         self.space = _sb3.space(self.algorithm, self.stated)
         self.entry = ""
         """The class of the environment, with its module, where it has no registered id."""
-        self.problem = self._problem(call)
+        self.problem = self._problem()
         """Its keys of [control]. Refused if no environment is seen."""
 
     def value(self, node: ast.expr | None) -> Literal | None:
-        """What an expression is, if it is a literal, a name of one, or an option such as `args.lr`."""
+        """A literal, a name that is assigned one, an option's default in `args.name`, a setting in `config["name"]`."""
         if isinstance(node, ast.Name):
             return _source.literal(self.named.get(node.id))
         if isinstance(node, ast.Attribute):
             return next((value for name, value in self.options.items() if name.replace("-", "_") == node.attr), None)
-        return _source.literal(node)
+        keys: list[str] = []
+        while isinstance(node, ast.Subscript):
+            keys.insert(0, str(_source.literal(node.slice)))
+            node = node.value
+        return self.settings.get(".".join(keys)) if keys else _source.literal(node)
+
+    def _stated(self) -> dict[str, Literal | None]:
+        named = {word.arg: self.value(word.value) for word in self.call.keywords if word.arg}
+        for table in [word.value for word in self.call.keywords if word.arg is None]:
+            entries = _source.entries(self.named.get(ast.unparse(table), table))
+            settings = {name.rpartition(".")[2]: value for name, value in self.settings.items()}
+            named |= {name: self.value(node) for name, node in entries.items()} if entries else settings
+            if not entries and not settings:  # not seen: anything may be in it
+                named = dict.fromkeys(DEFAULTS[self.algorithm]) | named
+        return named
 
     @property
     def steps(self) -> int:
@@ -109,8 +128,8 @@ class Script:
         value = self.value(words.get("total_timesteps", (*calls[0].args, None)[0]))
         return int(value) if isinstance(value, int | float) else 0
 
-    def _problem(self, model: ast.Call) -> dict[str, Any]:
-        given = {word.arg: word.value for word in model.keywords}.get("env", (*model.args, None, None)[1])
+    def _problem(self) -> dict[str, Any]:
+        given = {word.arg: word.value for word in self.call.keywords}.get("env", (*self.call.args, None, None)[1])
         if isinstance(gym_id := self.value(given), str):  # PPO("MlpPolicy", "CartPole-v1")
             return {"id": self._with_module(gym_id)}
         for call in _source.calls(self.tree, "make", "make_vec_env", "make_atari_env"):

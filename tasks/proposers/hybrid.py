@@ -1,7 +1,7 @@
 """Hybrid: numeric search first, code edits when it plateaus, numeric search again for the new program.
 
-It goes back to numbers after a kept edit, which is a new program to tune, after `failures` edits in a row that could not
-be tried or crashed, and after `spell` edits without a keep. The mode follows from the history alone.
+It goes back to numbers after a kept edit, which is a new program to tune, after `failures` edits in a row that could
+not be tried or crashed, and after `spell` edits without a keep. The mode follows from the history alone.
 """
 
 from __future__ import annotations
