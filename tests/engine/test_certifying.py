@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from environments.score import Score
 from flows import campaign as campaign_flow
 from flows.certify import certify as certify_flow
 from flows.cli.foreground import certify as certify_command
+from flows.engine import stopping
 from flows.engine.certifying import (
     DECLARATION,
     DeclaredAnalysis,
@@ -37,8 +41,9 @@ from tests.support.histories import certified, tried
 from tests.support.nights import on_night, question
 from tests.support.noisy import BETTER, DRAW, campaign, noisy, settled
 from tests.support.prefect_api import prefect_at
+from tests.support.processes import wait_for
 from tests.support.question_pool import pool
-from tests.support.toy import quadratic, status
+from tests.support.toy import nightshift, quadratic, start, status, told
 from tests.support.trusting import trusted
 
 BASELINE = tried((), 0.1, -0.2, 0.4)
@@ -282,3 +287,43 @@ def test_a_champion_that_ignores_its_seed_is_not_certified_however_its_files_dif
         settled(ledger, params)
     made = certify(server, ledger)
     assert made is not None and not made.passed and made.reason.startswith("it ignores its seed"), made
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("how", ["stop", "kill -9"])
+def test_a_certificate_made_later_is_stopped_or_killed_between_two_runs_and_goes_on(
+    tmp_path: Path, server: str, how: str
+) -> None:
+    ledger = night(noisy(tmp_path / "noisy", "import time\ntime.sleep(2)\n" + DRAW), rule="greedy")
+    settled(ledger, {})
+    settled(ledger, {"x": 40.0})
+    with start("certify", "night", "--runs", "4", server=server) as process:
+        wait_for(lambda: len(list(ledger.path.glob("certificates/1-*/log.txt"))) == 2, 60)
+        if how == "stop":
+            told("stop", "night")
+        else:
+            os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=240)
+    assert (process.returncode == 0) == (how == "stop")
+    assert ledger.certificates() == () and 1 <= len(directories(ledger.path / "certificates")) < 8
+    done = {path: path.stat().st_mtime_ns for path in ledger.path.glob("certificates/1-*/out/model.json")}
+
+    gone_on = nightshift("certify", "night", "--runs", "5", "--json", server=server)
+    assert gone_on.returncode == 0, gone_on.stderr
+    found = json.loads(gone_on.stdout)
+    assert found["certificate"]["passed"] and found["certificate"]["runs"] == 4, found["certificate"]
+    assert (found["shipped"], found["shipped_trial"], found["champion"]["level"]) == ("champion", 1, "certified")
+    same = [path.stat().st_mtime_ns == when for path, when in done.items()]
+    assert all(same) if how == "stop" else same.count(False) <= 1, "what was done is not done again"
+
+
+def test_no_run_of_a_certificate_begins_on_a_full_disk_and_a_rule_that_certifies_nothing_has_none(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greedy = night(noisy(tmp_path / "noisy"), "greedy", rule="greedy")
+    assert at_the_end(server, greedy, GOOD) == NOTHING_LEFT and not (greedy.path / "certificates").exists()
+    ledger = campaign(noisy(tmp_path / "noisy"))
+    monkeypatch.setattr(stopping, "ROOM", 2**62)
+    assert at_the_end(server, ledger, GOOD).reason.startswith("the disk of ")
+    assert not ledger.certificates() and [one.name for one in (ledger.path / "certificates").iterdir()] == ["1.begun"]

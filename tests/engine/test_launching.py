@@ -252,3 +252,20 @@ def test_a_run_that_is_done_under_another_path_and_home_comes_back_to_its_campai
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(home))
     score = json.loads(json.loads((ledger.results / f"{at}/evaluate").read_text())["result"])
     assert score["data"]["value"] == 2.25
+
+
+@pytest.mark.parametrize("state", ["CRASHED", "CANCELLING"])
+def test_a_child_that_dies_or_is_cancelled_by_a_person_gets_the_next_number(
+    state: str, api: Api, ledger: Ledger, launched: Launch
+) -> None:
+    what = asked(ledger.key(0))
+    done = launched(ledger, what)
+    (first,) = until(lambda: runs(api, what), done)
+    set_state(api, first, type="RUNNING")
+    set_state(api, first, type=state, message="Process exited with status code: -9")
+    _, second = until(lambda: runs(api, what)[1:] and runs(api, what), done)
+    finish(ledger, what.plan.key)
+    assert done.result(180) is None
+    assert second["idempotency_key"].endswith("launch 2")
+    (death,) = events(ledger, "died")
+    assert death["launch"] == 1 and death["reason"].endswith("Process exited with status code: -9")

@@ -401,3 +401,61 @@ def test_the_time_of_slots_is_what_programs_ran_and_the_rest() -> None:
     ran = [{"event": "slot free", "train": 14, "start": 2, "judge": 3}, {"event": "slot free", "train": 14}]
     assert slot_use(ran, 66) == {"training": 0.4242, "start-up": 0.0303, "judging": 0.0455, "other": 0.5}
     assert slot_use([{"event": "slot"}], 20) == {}
+
+
+def test_who_waits_comes_before_who_gives_the_slot_back_and_wants_it_again(one: Slots) -> None:
+    order: list[str] = []
+    waits = threading.Event()
+
+    def other() -> None:
+        with one.hold(lambda _: waits.set()):
+            order.append("other")
+
+    thread = threading.Thread(target=other)
+    with one.hold():
+        thread.start()
+        assert waits.wait(30)
+    with one.hold():
+        order.append("again")
+    thread.join()
+    assert order == ["other", "again"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
+def test_every_user_of_the_machine_shares_the_slots(one: Slots) -> None:
+    def as_nobody() -> int:
+        """0 if another user can hold the slot now."""
+        child = os.fork()
+        if not child:
+            try:
+                os.setuid(NOBODY)
+                with one.hold(give_up):
+                    os._exit(0)
+            finally:
+                os._exit(1)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    for folder in locks_folder().parents:
+        if len(folder.parts) > 2:
+            folder.chmod(0o755)
+    with one.hold(give_up):
+        assert as_nobody() == 1
+    assert as_nobody() == 0
+    with one.hold(give_up):
+        pass
+
+
+def test_who_wants_two_cores_and_who_wants_one_do_not_block_each_other_for_ever(tmp_path: Path) -> None:
+    done: list[int] = []
+
+    def take(cores: int) -> None:
+        for _ in range(3):
+            with slots(tmp_path, cores, count=3).hold():
+                done.append(cores)
+
+    threads = [threading.Thread(target=take, args=(cores,), daemon=True) for cores in (1, 2, 1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(done) == [1] * 6 + [2] * 6
