@@ -13,10 +13,8 @@ outlive its trial or its engine, and cannot fill the disk.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-import re
 import select
 import selectors
 import shutil
@@ -60,10 +58,6 @@ SAID = "| "
 END_BYTES = LONGEST_LINE = 2**16
 TAIL_LINES, LINE_CHARACTERS = 12, 500
 """Lines of its output in the reason of a crash, and the longest of them."""
-TRACEBACK = re.compile(r"(?:  \+ Exception Group )?Traceback \(most recent call last\):")
-OTHERS = re.compile(r"Exception (?:in|ignored)")
-"""The line above a traceback that ends no program."""
-TRACEBACK_LINES = 500
 QUEUED_SIGNALS = 4096
 """Signals and timers that wait; the user's other processes may queue more."""
 
@@ -145,11 +139,6 @@ class ScrubbedLog:
         """The last lines, safe to print (tasks/system/redact.py)."""
         last = clean((self._end + self._line).decode(errors="replace").rstrip())[-TAIL_LINES:]
         return [capped(line, LINE_CHARACTERS) for line in last]
-
-    def has_traceback(self) -> bool:
-        """Whether an exception of Python is in the last lines, other than one of a thread or one that was ignored."""
-        lines = ["", *self._end.decode(errors="replace").splitlines()[-TRACEBACK_LINES:]]
-        return any(TRACEBACK.match(line) and not OTHERS.match(above) for above, line in itertools.pairwise(lines))
 
 
 def allowed_memory(limits: Limits) -> int:
@@ -405,15 +394,6 @@ class Program:
     def tail(self) -> str:
         """The last lines of its output, each marked as its own."""
         return "\n".join(SAID + line for line in self._log.tail())
-
-    def has_raised(self) -> bool:
-        """Whether the traceback of an exception is in the last lines of its output; it may have been handled."""
-        return self._log.has_traceback()
-
-    @property
-    def printed(self) -> int:
-        """Bytes of its output so far."""
-        return self._log.written
 
     @property
     def resources(self) -> tuple[ResourceSample, ...]:
