@@ -84,7 +84,8 @@ def down(*, now: bool = False) -> int:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     ended = []
     with FileLock(directory / "up.lock"):
-        worker = Daemon(directory, "worker")
+        worker, server = Daemon(directory, "worker"), server_process.daemon(directory)
+        was_up = server.living() is not None
         if note := worker.living():
             _interrupt(note.url, now)
             ended += ["worker"] * worker.end()
@@ -92,9 +93,11 @@ def down(*, now: bool = False) -> int:
             while server_process.in_use(directory) and time.monotonic() < deadline:
                 time.sleep(0.2)
         ended += ["mlflow"] * Daemon(directory, "mlflow").end()
-        ended += ["server"] * server_process.stop_unused(directory)
-        if server_process.in_use(directory):
+        server_process.stop_unused(directory)  # unless the last command that used it has done so
+        if server.living():
             print("the Prefect server is still used, and ends with the command that uses it")
+        elif was_up:
+            ended.append("server")
     for line in jobs.sweep(lambda job: True):
         print(line)
     print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")

@@ -171,10 +171,11 @@ def use(directory: Path) -> Iterator[int]:
         yield users.fileno()
 
 
-def stop_unused(directory: Path) -> bool:
-    """End our own server unless somebody uses it; whether it was ended."""
+def stop_unused(directory: Path) -> None:
+    """End our own server unless somebody uses it."""
     with FileLock(directory / "start.lock"):
-        return not in_use(directory) and daemon(directory).end()
+        if not in_use(directory):
+            daemon(directory).end()
 
 
 def in_use(directory: Path) -> bool:

@@ -1,7 +1,7 @@
 """Learned: a policy network over the space, trained by PPO (Schulman and others 2017, arXiv:1707.06347) on the trials.
 
     state    the champion's point
-    action   a point: a Gaussian around the champion's place on every scale; a choice is a scale of its values
+    action   a Gaussian around the champion's place on every scale; other choices are drawn as in CMA-ES
     reward   the effect on top of the champion of that time, against the noise between runs and squashed, so that a
              lucky score counts no more than a good one; a crash is a loss
 
@@ -22,8 +22,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
-from tasks.proposers._numeric import Numeric
-from tasks.proposing.axes import Axis, Point, params_of, point_of, varied
+from tasks.proposers._numeric import Numeric, with_categories
+from tasks.proposing.axes import Point, params_of, point_of, varied
 from tasks.proposing.brief import Brief, Suggestion
 from tasks.proposing.observations import ASKS, Observations
 from tasks.stats.champion import champion_estimate, is_barred, utility
@@ -65,21 +65,25 @@ class Learned(Numeric):
 
     def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
         policy, champion = self.trained(brief)
-        for action in policy.draw(champion, ASKS, brief.seed):
-            yield point_at(seen.axes, action)
+        actions = policy.draw(champion, ASKS, brief.seed)
+        # Beyond an end of a scale an action is mirrored back, so that ends draw no crowd.
+        return with_categories(seen, (1 - (1 - actions % 2).abs()).tolist(), brief.seed)
 
     def trained(self, brief: Brief) -> tuple[Policy, Tensor]:
         """The policy after all trials of the brief, and the champion's action."""
         torch.set_num_threads(1)  # how many there are must not decide what is proposed
         axes, steps = varied(brief.space), list[Step]()
-        policy = Policy(len(axes), torch.Generator().manual_seed(brief.campaign_seed))
+        size = sum(axis.is_ordered for axis in axes)
+        policy = Policy(size, torch.Generator().manual_seed(brief.campaign_seed))
         for part in (*campaigns(brief.earlier), brief.history):
-            champion = torch.full((len(axes),), 0.5, dtype=torch.float64)
+            champion = torch.full((size,), 0.5, dtype=torch.float64)
             for place, (trial, reward) in enumerate(zip(part, rewards(part), strict=True)):
                 point = point_of(axes, trial.proposal.params)
                 if point is None:
                     continue
-                action = action_of(axes, point)
+                placed = zip(axes, point, strict=True)
+                places = [axis.fraction(number) for axis, number in placed if axis.is_ordered]
+                action = torch.tensor(places, dtype=torch.float64)
                 if trial.number > 0 and place >= len(part) - REPLAYED:
                     steps.append((champion, action, reward))
                     if len(steps) % UPDATE_EVERY == 0:
@@ -165,15 +169,3 @@ class Policy(nn.Module):
             loss.backward()
             nn.utils.clip_grad_norm_(self.parameters(), GRADIENT_NORM)
             self.optimizer.step()
-
-
-def action_of(axes: Sequence[Axis], point: Point) -> Tensor:
-    """A point as the policy's action: the position on every scale, 0 to 1; a category stands at its rank."""
-    places = [axis.fraction(number) for axis, number in zip(axes, point, strict=True)]
-    return torch.tensor(places, dtype=torch.float64)
-
-
-def point_at(axes: Sequence[Axis], action: Tensor) -> Point:
-    """The point of an action; beyond an end of a scale it is mirrored back, so that ends draw no crowd."""
-    inside = (1 - (1 - action % 2).abs()).clamp(max=math.nextafter(1.0, 0.0)).tolist()
-    return tuple(axis.at(fraction) for axis, fraction in zip(axes, inside, strict=True))

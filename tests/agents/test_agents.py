@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from tasks.proposing.brief import Brief, Problem, Refusal, RemainingBudget, Sugg
 from tasks.trial import Usage
 from tests.support import scripted_agent
 from tests.support.histories import tried
+from tests.support.processes import wait_for
 
 FILES = {"train.py": "RATE = 0.1\n", "lib/model.py": "WIDTH = 64\n"}
 PROBLEM = Problem(
@@ -238,18 +238,4 @@ def test_claudes_words_are_found_with_or_without_the_events_before_them() -> Non
 
 
 def sleepers() -> list[psutil.Process]:
-    return [process for process in psutil.process_iter() if command_line(process) == ["sleep", NAP]]
-
-
-def command_line(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
+    return [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", NAP]]

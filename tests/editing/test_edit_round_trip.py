@@ -43,7 +43,7 @@ def test_a_diff_between_any_texts_makes_the_one_into_the_other(before: dict[str,
     assert shown == diff_of(before, after)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(pairs())
 def test_a_good_diff_comes_out_the_same_by_text_as_by_git(pair: tuple[str, str]) -> None:
     before, after = ({"train.py": text} for text in pair)

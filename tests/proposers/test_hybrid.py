@@ -22,8 +22,7 @@ WAYS = {"stall": 3, "failures": 2, "spell": 4}
 
 
 def night(*fates: str) -> History:
-    """A history of these fates: keep, discard, crash, cancelled; of an edit where it begins so; or `fell`, where another
-    proposer had to take the turn."""
+    """A history of these fates; `edit keep`: of an edit; `fell`: another proposer took the turn; `idea`: of the inbox."""
     history: History = (decided((), 1.0, {"x": 0.0}),)
     for number, fate in enumerate(fates, 1):
         what, _, how = fate.rpartition(" ")

@@ -178,7 +178,7 @@ def _body(reply: Reply, asked: Asked) -> str:
         return reply.body
     if reply.status >= 400:
         return json.dumps({"error": {"message": reply.text, "type": "error", "code": None}})
-    message = {"role": "assistant", "content": None if reply.refusal else reply.text}
+    message: dict[str, Any] = {"role": "assistant", "content": None if reply.refusal else reply.text}
     if reply.refusal:
         message["refusal"] = reply.refusal
     if reply.thoughts:
