@@ -122,6 +122,8 @@ def _notes(document: Document) -> Iterator[str]:
         yield from (f"proposed by {source['words']}" for source in sources)
     yield from (one["words"] for one in (document["imported"], document["predictions"]) if one)
     yield from (f"  trial {one['trial']}, {one['kind']}: {one['words']}" for one in incidents[-INCIDENTS:])
+    if slots := document["spent"]["slots"]:
+        yield f"time of the slots: {', '.join(f'{share:.0%} {name}' for name, share in slots.items())}"
     yield ", ".join(parts(document))
 
 
