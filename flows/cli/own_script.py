@@ -208,9 +208,8 @@ def _of_logs(folder: Path) -> tuple[str, str, dict[str, Any]]:
     file = next(iter(folder.rglob("args.yml")), None)
     if file is None:
         raise Refused(f"--rl-zoo {folder}: there is no args.yml below it: give a folder as rl_zoo3.train leaves it")
-    stated, tuned = (
-        dict(yaml.load(each.read_text(), _OrderedLoader)[0]) for each in (file, file.with_name("config.yml"))
-    )
+    files = (file, file.with_name("config.yml"))
+    stated, tuned = (dict(_OrderedLoader(each.read_text()).get_single_data()[0]) for each in files)
     return str(stated["algo"]), str(stated["env"]), {key: value for key, value in tuned.items() if value is not None}
 
 

@@ -81,6 +81,10 @@ def new_file(name: str, mode: str = "100644", content: str = "x") -> str:
     return git_diff(name, name, f"new file mode {mode}", body=body)
 
 
+def moved(how: str, old: str, new: str) -> str:
+    return git_diff(old, new, "similarity index 100%", f"{how} from {old}", f"{how} to {new}")
+
+
 def change(old: str, new: str, name: str = "train.py") -> str:
     """The diff between two texts, as a model writes it: without git's own head."""
     lines = difflib.unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), f"a/{name}", f"b/{name}")
@@ -94,10 +98,14 @@ def test_a_good_edit_is_applied_and_changes_nothing_else(place: Path, problem: E
     assert contents(place) == {**before, "train.py": (mode, text.replace(b"line = 3\n", b"LINE = 3\n"))}
 
 
-def test_an_edit_may_add_a_file_that_is_editable_and_leaves_modes_alone(place: Path, problem: Environment) -> None:
+@pytest.mark.parametrize("head", ["", "diff --git a/lib/net.py b/lib/net.py\nnew file mode 100644\n"])
+def test_an_edit_may_add_a_file_that_is_editable_and_leaves_modes_alone(
+    place: Path, problem: Environment, head: str
+) -> None:
     (place / "train.py").chmod(0o755)
-    edit(place, problem, new_file("lib/net.py", content="net") + GOOD)
+    edit(place, problem, head + "--- /dev/null\n+++ b/lib/net.py\n@@ -0,0 +1,1 @@\n+net\n")
     assert (place / "lib/net.py").read_text() == "net\n"
+    edit(place, problem, GOOD)
     assert (place / "train.py").stat().st_mode & 0o777 == 0o755
 
 
@@ -111,15 +119,19 @@ QUOTED = GOOD.replace("a/train.py", '"a/\\056\\056/train.py"').replace("b/train.
     [
         ("another file", GOOD.replace("train.py", "data.py"), "touches 'data.py'; editable: train.py, net.py, lib/net.py, notes.txt"),
         ("the one above", new_file("../../trial.json"), "the edit touches '../../trial.json'"),
+        ("one through itself", new_file("lib/../data.py"), "the edit touches 'lib/../data.py'"),
         ("a quoted way out", QUOTED, "the edit touches '../train.py'"),
         ("git's own", new_file(".git/hooks/post-checkout"), "the edit touches '.git/hooks/post-checkout'"),
         ("a link", new_file("net.py", "120000", "/etc/passwd"), "the edit has 'create mode 120000 net.py'"),
+        ("a rename to it", moved("rename", "data.py", "net.py"), "the edit does not apply: data.py: No such file"),
         ("its removal", GONE, "the edit has 'delete mode 100644 train.py'"),
         ("its mode and its text", git_diff("train.py", "train.py", "old mode 100644", "new mode 100755", body=GOOD), "the edit has 'mode change 100644 => 100755 train.py'"),
         ("bytes", git_diff("train.py", "train.py", "index 123..456 100644", body=BINARY), "the edit "),
         ("a NUL", GOOD.replace("LINE", "\0"), "the edit leaves a NUL in 'train.py'"),
         ("half a character", GOOD.replace("LINE", "\udce9"), "the edit is not UTF-8"),
         ("other lines", GOOD.replace("= 3", "= 33"), "the edit does not apply: the old lines of a hunk are not in train.py"),
+        ("a file that is missing", GOOD.replace("train.py", "net.py"), "net.py: No such file or directory"),
+        ("one that is there already", new_file("train.py"), "the edit does not apply: train.py: already exists"),
         ("too much", GOOD + "# " + "x" * EDIT_LIMIT, f"bytes; at most {EDIT_LIMIT}"),
     ],
 )  # fmt: skip
@@ -129,7 +141,15 @@ def test_an_edit_of_anything_else_fails_and_changes_nothing(
     assert why in refusal(place, problem, diff), what
 
 
-@pytest.mark.parametrize("name", ["lib/../../escaped.py", "lib/.GIT/config", "/tmp/escaped.py"])
+def test_a_hunk_that_is_longer_than_it_says_is_applied_as_a_whole(place: Path, problem: Environment) -> None:
+    lines = "".join(f"-line = {number}\n+LINE = {number}\n" for number in (2, 3))
+    edit(place, problem, f"--- a/train.py\n+++ b/train.py\n@@ -2,1 +2,1 @@\n{lines}")
+    assert "LINE = 2\nLINE = 3\n" in (place / "train.py").read_text()
+
+
+@pytest.mark.parametrize(
+    "name", ["../escaped.py", "lib/../../escaped.py", ".git/config", "lib/.GIT/config", "/tmp/escaped.py"]
+)
 def test_an_edit_never_leaves_its_workspace_not_even_where_an_environment_lists_it(
     place: Path, problem: Environment, name: str
 ) -> None:
@@ -148,9 +168,13 @@ def test_an_edit_does_not_follow_a_link(place: Path, problem: Environment, tmp_p
 
 def test_an_edit_may_not_leave_a_file_that_is_too_long_or_not_a_text(place: Path, problem: Environment) -> None:
     diff = "--- a/notes.txt\n+++ b/notes.txt\n@@ -1,1 +1,2 @@\n+newer\n notes\n"
-    long = b"notes\n" * (FILE_LIMIT // 6)
-    for content, why in ((long, f"at most {FILE_LIMIT}"), (b"notes\n\xff\n", "leaves 'notes.txt' not UTF-8")):
+    for content, why in (
+        (b"notes\n" * (FILE_LIMIT // 6), f"'notes.txt' {FILE_LIMIT // 6 * 6 + 6} bytes long; at most {FILE_LIMIT}"),
+        (b"notes\n\xff\n", "leaves 'notes.txt' not UTF-8"),
+        (b"notes\n\0\n", "leaves a NUL in 'notes.txt'"),
+    ):  # fmt: skip
         (place / "notes.txt").write_bytes(content)
+        (place / "notes.txt").chmod(0o600)
         assert why in refusal(place, problem, diff)
 
 
