@@ -57,7 +57,10 @@ from benchmarks.campaigns import (
 )  # fmt: skip
 from benchmarks.lives import wait_for_answer
 from benchmarks.tables import show
+from flows.server.api import Api
 from tasks.system import orphans
+from tasks.system.daemon import Daemon
+from tasks.system.login import split_login, stored_login
 
 FAULTS = {"engine": 0.15, "worker": 0.25, "training": 0.35, "mlflow": 0.55, "disk": 0.72}
 """Shares of the night after which they come; the program is killed before the half that a certificate may take."""
@@ -191,13 +194,11 @@ class Night:
         self._began = time.monotonic() - (time.time() - first["time"])
 
     def _ask(self, path: str, body: dict[str, Any]) -> Any:
-        """Post to the API of this home's server, as its own profile knows it."""
-        command = [sys.executable, "-m", "prefect", "api", "POST", path, "--data", json.dumps(body)]
-        its_profile = surroundings(self.home) | {"PREFECT_HOME": str(self.home / ".prefect")}
-        done = subprocess.run(command, env=its_profile, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"prefect api POST {path}: {done.stderr.strip()}")
-        return json.loads(done.stdout)
+        """Post to the API of this home's server."""
+        server = Daemon(self.home / ".prefect", "server").living()
+        assert server is not None, "`nightshift up` has started it"
+        with Api(server.url, split_login(stored_login(self.home))) as api:
+            return api.ask("POST", path, body)
 
     def _has_begun(self) -> bool:
         found = sorted(self.home.glob(f"{DEPLOYMENT}-*/trials/0000"))

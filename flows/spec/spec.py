@@ -84,7 +84,10 @@ Uri = Annotated[str | None, AfterValidator(_without_password)]
 
 
 def _for_form(schema: dict[str, Any]) -> None:
-    """Number the fields, since PostgreSQL forgets their order, and leave out the type and default null."""
+    """Number the fields, since PostgreSQL forgets their order, and leave out the type and default null. Prefect lets
+    other keys pass: any option may stand here, and of a wrong one the spec tells more.
+    """
+    del schema["additionalProperties"]
     for position, field in enumerate(schema["properties"].values()):
         field["position"] = position
         if field.get("default", "") is None:
