@@ -19,7 +19,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from environments.plugins import Refused, explain
 from environments.recipe import DATA, JUDGE, POOLS, TRAIN
-from environments.score import METRIC
 from tasks.system import interrupt
 from tasks.system.redact import capped, clean
 
@@ -129,8 +128,6 @@ class Question(BaseModel):
     id: Annotated[str, Field(pattern=r"\S")]
     question: Annotated[str, Field(pattern=r"\S")]
     answer: str | int | float
-    source: Annotated[str, Field(pattern=METRIC)] = ""
-    """Its mean is a metric of that name."""
 
 
 def check_questions(folder: Path) -> dict[str, int]:
