@@ -56,14 +56,14 @@ def stated_server(option: str | None, home: Path) -> str | None:
     url = (option or os.environ.get("PREFECT_API_URL") or "").rstrip("/")
     if not url or daemon(home / ".prefect").is_own(url):
         return None
+    if not answers(url, PATIENCE_SECONDS):
+        raise Refused(f"{source} = {url}: no Prefect server answers there. Start it, or leave it out to use our own")
     try:
-        with Api(url, credentials(url, home), patience=0) as api:
+        with Api(url, credentials(url, home)) as api:
             api.ask("GET", "/admin/version")
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
-        raise Refused(
-            f"{source} = {url}: no Prefect server answers there ({failure}). Start it, or leave it out to use our own; "
-            "its address ends in /api, and PREFECT_API_AUTH_STRING holds its user:password if it asks for a login"
-        ) from failure
+    except (httpx.HTTPError, ValueError) as failure:
+        remedy = "its address ends in /api, and PREFECT_API_AUTH_STRING holds its user:password if it asks for a login"
+        raise Refused(f"{source} = {url}: {failure}: {remedy}") from failure
     return url
 
 
