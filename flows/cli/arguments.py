@@ -67,7 +67,8 @@ def stated(environment: str | None, *, settings: list[str], trust: bool = False,
     if not environment.endswith((".toml", STDIN)):
         return {"environment": lasting(environment), **over}
     base = read_spec(Path(environment))
-    consent.ask_about_spec(base, Path(environment), trust)
+    if environment != STDIN:  # which our own parent writes, who has asked
+        consent.ask_about_spec(base, Path(environment), trust)
     return laid_over(base, over)
 
 

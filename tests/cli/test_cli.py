@@ -85,7 +85,7 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
     quad = str(quadratic(tmp_path / "quad", fit=slow(15)))
     options = [
         *("--set", "budget_seconds=40", "--proposer", "random_search", "--trials", "2", "--tracking", "off"),
-        *("--detach", "--json"),
+        *("--isolation", "none", "--detach", "--json"),  # of a foreign spec this would be asked about
     ]
     begun = nightshift("run", quad, "--name", "far", *options, *GREEDY, server=server)
     assert begun.returncode == 0, begun.stderr
