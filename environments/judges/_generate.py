@@ -282,13 +282,8 @@ def by_endpoint(model: str, device: str, how: How) -> Iterator[Reply]:
         for done in as_completed(under_way):
             try:
                 yield done.result()
-            except (
-                openai.OpenAIError,
-                TypeError,
-                LookupError,
-                AttributeError,
-                ValueError,
-            ) as why:  # it may be no answer
+            except (openai.OpenAIError, TypeError, LookupError, AttributeError, ValueError) as why:
+                # What it said may be no answer.
                 words = f"{type(why).__name__}: {why}: {why.__cause__ or ''}".rstrip(": ")
                 yield {"index": under_way[done], "error": words.replace(how.key or "\0", "[key]")}
 

@@ -61,6 +61,7 @@ class Question:
     transfer: Environment | None = None
     """Another environment than the campaign's own."""
     budget: float = 1.0
+    """Training budget of each run, in that of the environment."""
     arms: Arms | None = None
     """What both arms run in another environment; None: the trials as they are."""
 

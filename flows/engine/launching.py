@@ -85,6 +85,7 @@ class LaunchRequest:
     transfer: str = ""
     """Another environment than the campaign's own, one of those frozen with its certificates."""
     budget: float = 1.0
+    """Training budget, in that of the environment."""
 
     @property
     def tasks(self) -> tuple[str, ...]:

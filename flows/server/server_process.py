@@ -88,8 +88,9 @@ def used(url: str, home: Path) -> Iterator[None]:
 
 def auth_string(url: str, home: Path) -> str | None:
     """The `user:password` for a server: of our own from its file, else PREFECT_API_AUTH_STRING."""
-    is_own = daemon(home / ".prefect").is_own(url)
-    return stored_login(home) if is_own else os.environ.get("PREFECT_API_AUTH_STRING")
+    own = daemon(home / ".prefect")
+    is_ours = own.is_own(url) and own.living()  # else somebody else may listen there by now
+    return stored_login(home) if is_ours else os.environ.get("PREFECT_API_AUTH_STRING")
 
 
 def credentials(url: str, home: Path) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""Search and replace blocks.
+"""Search and replace blocks: a name, `<<<<<<< SEARCH`, old lines, `=======`, new lines, `>>>>>>> REPLACE`.
 
 The name may be left out where one file is editable, and after a block of the same file. Markers may be longer, for
 texts that hold such lines themselves. What is searched has to be in the file once, as the blocks before have left it.

@@ -190,6 +190,7 @@ def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_
         first.close()
         assert server_process.answers(url), "somebody still uses it"
     assert is_gone(url, family)
+    assert server_process.credentials(url, settled) is None, "whoever listens there next is told no password"
     assert foreign.poll() is None
 
 
