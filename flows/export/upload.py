@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from environments import Environment
+from environments import Environment, judge_name
 from environments.plugins import Refused
 from flows.export.folder import certificate_of, champion, export
 from tasks.describe import bound, difference
@@ -30,6 +30,8 @@ CARD = "README.md"
 REPLACED = ["environment/*", "checkpoint/*"]
 """What a version has whole: files of an earlier one are deleted there, and nowhere else."""
 UNCERTIFIED = "not certified"
+TASKS = {"control": "reinforcement-learning", "text": "text-generation"}
+"""The hub's task of a judge; what other judges measure may be anything."""
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 KEY = re.compile(
     rb"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{30,}|sk-(?:proj-|ant-)?[A-Za-z0-9_-]{32,}|gh[pousr]_[A-Za-z0-9]{36,}"
@@ -49,16 +51,17 @@ def front_matter(environment: Environment, trial: Trial, certificate: Certificat
     hub, value, how = library(), trial.score.value, f"of the search, {UNCERTIFIED}"
     if certificate:
         value, how = certificate.mean("champion"), f"mean of {len(certificate.scores('champion'))} fresh runs"
-    recipe = environment.prepare.settings if environment.prepare else {}
+    task, recipe = TASKS.get(judge_name(environment.judge)), environment.prepare.settings if environment.prepare else {}
     base, data = (one if HUB_ID.fullmatch(str(one := recipe.get(key))) else None for key in ("model", "dataset"))
     result = hub.EvalResult(
-        task_type="reinforcement-learning", dataset_type=environment.name, dataset_name=environment.name,
+        task_type=task or "other", dataset_type=environment.name, dataset_name=environment.name,
         metric_type=environment.metric, metric_name=f"{environment.metric} ({how})", metric_value=value,
     )  # fmt: skip
     tags = ["nightshift", "reinforcement-learning", environment.trainer, environment.name]
     card = hub.ModelCardData(
-        library_name="nightshift", base_model=base, datasets=data, model_name=name, tags=tags, eval_results=[result]
-    )
+        library_name="nightshift", pipeline_tag=task, base_model=base, datasets=data, model_name=name, tags=tags,
+        eval_results=[result],
+    )  # fmt: skip
     return f"---\n{scrub_text(card.to_yaml())}\n---\n\n"
 
 
@@ -121,12 +124,8 @@ def _commit(
     ).oid  # fmt: skip
     is_known = commit == before.sha
     return {
-        "repository": url,
-        "visibility": visibility,
-        "commit": commit,
-        "url": f"{url}/tree/{commit}",
-        "again": is_known,
-    }
+        "repository": url, "visibility": visibility, "commit": commit, "url": f"{url}/tree/{commit}", "again": is_known,
+    }  # fmt: skip
 
 
 def library() -> Any:

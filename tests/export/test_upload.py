@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import environments
 from environments.plugins import Refused
 from flows.engine.certifying import store
-from flows.export.upload import HubFailed, upload
+from flows.export.upload import HubFailed, front_matter, upload
 from tasks.store.ledger import Ledger
 from tests.support import hub as stand_in
 from tests.support.histories import certified
@@ -79,6 +80,8 @@ def test_an_upload_is_one_private_commit_that_says_what_it_is_with_a_card_that_t
     assert (result.metric_type, result.metric_value) == (ledger.environment.metric, 10.5)
     assert card.data.library_name == "nightshift" and "reinforcement-learning" in (card.data.tags or ())
     assert card.text.lstrip().startswith("# n, trial 1\n") and "certified" in card.text
+    of_a_text_model = front_matter(environments.named("arithmetic"), ledger.history()[1], None, "n")
+    assert "pipeline_tag: text-generation" in of_a_text_model
 
 
 def test_a_later_version_replaces_the_files_of_the_earlier_one_and_no_others(hub: Hub, ledger: Ledger) -> None:
