@@ -20,6 +20,8 @@ from flows.cli.machine import sync
 from flows.server.mlflow_process import QUIET
 from tasks.record import reconcile, record
 from tasks.store.ledger import Ledger
+from tasks.tracking.background import Background
+from tasks.tracking.connection import Store
 from tasks.trial import History
 from tests.support.histories import tried
 from tests.support.ledgers import created
@@ -197,3 +199,20 @@ def test_a_campaign_on_a_full_disk_stops_and_goes_on_when_there_is_room(tmp_path
         assert further.returncode == 0 and "c is finished: all 2 trials done" in further.stdout, further.stdout
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_campaign_does_not_wait_for_a_server_and_says_once_that_it_is_away(ledger: Ledger, tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        said: list[str] = []
+        away = Store(f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
+        began = time.monotonic()
+        with Background(ledger, away, said.append) as recording:
+            for count in (1, 2, 3):
+                decided(ledger, count)
+                recording.ask()
+            assert time.monotonic() - began < 20 and not said, "it waits for no answer"
+            silent.close()
+            recording.close("stopped")
+    assert len(said) == 1 and len([event for event in ledger.events() if event["event"] == "tracking"]) == 1

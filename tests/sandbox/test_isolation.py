@@ -12,7 +12,7 @@ import pytest
 
 from environments.plugins import Refused
 from tasks.sandbox import confinement, isolation
-from tasks.sandbox.isolation import choose, why_not, working
+from tasks.sandbox.isolation import Isolation, choose, why_not, working
 from tasks.system.home import home
 from tests.support.levels import WORKING
 
@@ -107,3 +107,9 @@ def test_data_that_only_root_can_read_is_refused_before_anything_runs(tmp_path: 
     with pytest.raises(Refused, match="owner"):
         isolation.check_given("bwrap", home(), (data,))
     isolation.check_given("landlock", home(), (data,))
+
+
+def test_an_edited_program_runs_without_a_sandbox_only_where_that_was_allowed() -> None:
+    assert all(Isolation(level).may_run("diff") for level in ("bwrap", "landlock"))  # type: ignore[arg-type]
+    assert Isolation("none").may_run(None) and not Isolation("none").may_run("diff")
+    assert not Isolation("none").may_run("") and Isolation("none", allow_unsandboxed=True).may_run("diff")

@@ -219,3 +219,11 @@ def test_a_program_that_cannot_be_confined_is_not_run(tmp_path: Path) -> None:
             view=view, limits=Limits(),
         )  # fmt: skip
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_what_a_program_leaves_running_is_killed_and_costs_nothing(tmp_path: Path, level: Level) -> None:
+    leave = f"import subprocess\nsubprocess.Popen({SLEEP.split()}, start_new_session=True)"
+    run = train(tmp_path, SAVE + leave, level=level)
+    assert not alive(SLEEP)
+    assert run.status == "finished", run.error
