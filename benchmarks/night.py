@@ -285,14 +285,14 @@ class Night:
         waiting = self.status()["waiting_to_record"]
         self.start_mlflow()
         back = self.until(self._is_recorded, 3600, "nothing waits for MLflow", SELDOM)
-        if left := self.status()["waiting_to_record"]:
-            raise TimeoutError(f"the campaign ended meanwhile, and {left} records wait for `nightshift sync`")
         return back, 0, f"gone for {time.monotonic() - gone - back:.0f} s, {waiting} records waited"
 
     def _is_recorded(self) -> bool:
-        """Whether nothing waits for MLflow, or nobody sends it any more."""
+        """Whether nothing waits for MLflow. Raises TimeoutError: nobody sends it any more."""
         found = self.status()
-        return not found["waiting_to_record"] or found["state"] == "finished"
+        if found["waiting_to_record"] and found["state"] == "finished":
+            raise TimeoutError(f"{found['waiting_to_record']} records wait for `nightshift sync`: the campaign ended")
+        return not found["waiting_to_record"]
 
     def _fill_disk(self) -> tuple[float, int, str]:
         ballast = self.folder / "disk" / "ballast"
