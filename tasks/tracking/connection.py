@@ -62,15 +62,14 @@ class Store:
             os.environ.setdefault(name, value)
         import mlflow
 
-        before = os.environ.get(URI)
+        before = os.environ.get(URI, "")
         if self.uri.startswith("sqlite"):
             make_database(Path(self.uri.removeprefix("sqlite:///")))
         try:
             mlflow.set_tracking_uri(self.uri)  # for traces, which have no client of their own; it sets the variable
             yield mlflow.MlflowClient(self.uri)
         finally:
-            os.environ.pop(URI, None)
-            os.environ.update({URI: before} if before is not None else {})
+            os.environ[URI] = before  # emptied, never removed: another thread may be copying the environment
 
 
 def locate(stated: str | None, home: Path) -> Store | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,11 @@ def test_a_store_is_shown_without_its_password_and_the_homes_own_by_its_name(
 ) -> None:
     store = locate(address or f"sqlite:///{tmp_path}/mlflow.db", tmp_path)
     assert str(store) == shown and "a@b" not in str(store)
+
+
+def test_a_client_leaves_the_environment_as_another_thread_is_copying_it(tmp_path: Path) -> None:
+    with Store(f"sqlite:///{tmp_path}/mlflow.db", tmp_path).client():
+        copying = iter(os.environ.items())
+        next(copying)
+
+    assert not dict(copying).get("MLFLOW_TRACKING_URI")
