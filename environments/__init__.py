@@ -17,14 +17,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from environments import earlier_trials, plugins, toml_file
+from environments import earlier_trials, plugins
 from environments.judges import Judge, Misbehaved
 from environments.limits import Limits
-from environments.metric_guards import Guard
 from environments.plugins import Refused
 from environments.recipe import FROZEN, Recipe
 from environments.remote import BasilicaDeployment, HttpEndpoint, ModalSandbox, RemoteSettings
-from environments.score import METRIC
+from environments.score import METRIC, Guard
 from environments.space import Constant, Space, Value
 
 FILE = "environment.toml"
@@ -298,7 +297,7 @@ def table_of(folder: Path, overrides: Mapping[str, Value] | None = None, name: s
 
     Refused if it is no TOML, or a key has no place in it.
     """
-    table = toml_file.read(folder / FILE)
+    table = plugins.read_toml(folder / FILE)
     variants = table.pop(VARIANTS, {})
     if not isinstance(variants, dict) or not isinstance(own := variants.get(name, {}), dict):
         raise Refused(f"{folder / FILE}: {VARIANTS}: must be tables of dotted keys, by name, got {variants!r}")

@@ -6,6 +6,7 @@ import difflib
 import importlib
 import inspect
 import reprlib
+import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -73,6 +74,16 @@ def require(name: str, known: Iterable[str], what: str, where: str = "") -> None
 
 def _near(name: str, known: tuple[str, ...]) -> str:
     return "".join(f" Did you mean {near!r}?" for near in difflib.get_close_matches(name, known, n=1))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file. Raises Refused: it cannot be read, or is not TOML."""
+    try:
+        return tomllib.loads(path.read_bytes().decode())
+    except OSError as wrong:
+        raise Refused(f"{path}: {wrong.strerror}") from wrong
+    except (ValueError, RecursionError) as wrong:
+        raise Refused(f"{path}: not TOML: {wrong}") from wrong
 
 
 def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> Refused:

@@ -10,6 +10,9 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 METRIC = r"^[A-Za-z0-9_\-. :/@]+$"
 """Pattern of a metric's name, `noun/detail`: the characters that MLflow accepts, and @."""
@@ -74,13 +77,10 @@ class Score:
 
     @classmethod
     def of(cls, units: Sequence[float], higher_is_better: bool) -> Score:
-        """The score of per-unit results. Raises ValueError: no unit, or one that is not a finite number."""
+        """The score of per-unit results, of which judges let only finite ones pass. Raises ValueError: no unit."""
         values = tuple(float(unit) for unit in units)
         if not values:
             raise ValueError("a score needs at least one unit, got none")
-        for index, value in enumerate(values):
-            if not math.isfinite(value):
-                raise ValueError(f"unit {index} scored {value}: only finite numbers count")
         n, mean = len(values), statistics.fmean(values)
         se = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n) if n > 1 else None
         return cls(mean, values, se, n, higher_is_better)
@@ -153,3 +153,23 @@ class Score:
         if self.value is None:
             return -math.inf
         return self.value if self.higher_is_better else -self.value
+
+
+class Guard(BaseModel):
+    """How much worse a metric that the judge measures besides the score may get; the objective's direction if absent:
+
+    [guards."source/windy"]
+    margin = 20
+    direction = "maximize"
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    margin: float = Field(ge=0, allow_inf_nan=False)
+    """In the metric's own unit; 0 = it must not get worse at all."""
+    direction: Literal["maximize", "minimize"] = "maximize"
+    """The metric's direction; in an environment the objective's, unless stated."""
+
+    def loss(self, now: float, before: float) -> float:
+        """How much worse the metric got, in its own unit; negative where it got better."""
+        return before - now if self.direction == "maximize" else now - before

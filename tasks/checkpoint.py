@@ -54,11 +54,6 @@ def machine_failed(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
     return isinstance(state.result(raise_on_failure=False), CannotStart | OSError)
 
 
-def is_last_attempt() -> bool:
-    """Whether the task that is running will not be retried; False outside of a task."""
-    return (runtime.task_run.run_count or 0) > RETRIES
-
-
 def run_name() -> str:
     """Name of a task run in the Prefect UI: *task environment trial run*, with the campaign's name in a rerun.
 

@@ -20,7 +20,7 @@ from environments.plugins import Refused
 from tasks import remote_session
 from tasks.bench import Bench, RunPlan
 from tasks.cancellers import EarlyStopCheck, ReasonToStop
-from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, is_last_attempt, machine_failed, run_name
+from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.editing.edits import EditFailed
 from tasks.remote import places
 from tasks.remote_session import RemoteSession
@@ -142,8 +142,7 @@ def run_program(
         slot.used("train", session.seconds)
         slot.used("start", -session.seconds)
     failure = session.failure
-    is_believed = failure and failure.retry and session.status == "crash" and _is_beyond_edits(environment)
-    if failure and is_believed and not (failure.unsure and is_last_attempt()):
+    if failure and failure.retry and session.status == "crash" and _is_beyond_edits(environment):
         raise CannotStart(f"{failure.reason} (log: {place.log})")
     progress, checkpoint = session.progress, outputs.checkpoint(place.out) if session.status == "finished" else None
     return Run(

@@ -148,29 +148,18 @@ def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[st
 def base_model(place: Place, folder: Path) -> None:
     """Put a model's files into `folder`. Raises CannotPrepare: it cannot be had, or neither trained nor asked."""
     source = place.folder or _fetched(place, MODEL_FILES)
-    if lack := model_lacks(source):
-        raise CannotPrepare(f"model {place.name!r} cannot be the base: {lack}: {place.remedy}")
-    if "auto_map" in json.loads((source / "config.json").read_text()):
+    lack = _first_missing(source, ("config.json", "tokenizer_config.json", "tokenizer.json"))
+    if lack is None and not any(source.glob("*.safetensors")):
+        lack = "*.safetensors"
+    if lack:
+        raise CannotPrepare(f"model {place.name!r} cannot be the base: no {lack}: {place.remedy}")
+    if "auto_map" in (source / "config.json").read_text():
         raise CannotPrepare(
-            f"model {place.name!r} brings a program of its own (auto_map in its config.json), and none is run: "
-            "take one that transformers knows by itself"
+            f"model {place.name!r} brings a program of its own (auto_map), and none is run: take another"
         )
     folder.mkdir(parents=True)
     for file in sorted({file for pattern in MODEL_FILES for file in source.glob(pattern)}):
         shutil.copyfile(file, folder / file.name)  # what a cache holds are links
-
-
-def model_lacks(folder: Path) -> str | None:
-    """The missing part of a model's folder, in words; None when it is complete."""
-    index, weights = folder / "model.safetensors.index.json", ["model.safetensors"]
-    if index.is_file():
-        weights = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    if lack := _first_missing(folder, ("config.json", "tokenizer_config.json", "tokenizer.json", *weights)):
-        return f"no {lack}"
-    has_template = (folder / "chat_template.jinja").is_file()
-    if not has_template and not json.loads((folder / "tokenizer_config.json").read_text()).get("chat_template"):
-        return "no chat template: questions are put as a conversation, so take an instruction-tuned model"
-    return None
 
 
 def _first_missing(folder: Path, files: Iterable[str]) -> str | None:

@@ -20,10 +20,8 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import signal
 import ssl
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -34,7 +32,6 @@ from typing import Any
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".npz", ".npy", ".h5", ".msgpack")
 """Endings of files that may hold pickled weights, or weights other than the judged ones."""
 IGNORED = "training_args.bin"  # left by transformers' own trainer beside every model
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 QUIET = {
     "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
@@ -205,7 +202,7 @@ def by_vllm(model: str, device: str, how: How) -> Iterator[Reply]:
     """The model in vLLM, whose Python runs this program then."""
     words = how.tokenizer or model
     check_model(Path(model), Path(words))
-    os.environ |= QUIET | cards()
+    os.environ |= QUIET
     try:
         vllm: Any = __import__("vllm")
         # generation_config: or what a request leaves out is the model's own.
@@ -232,21 +229,6 @@ def by_vllm(model: str, device: str, how: How) -> Iterator[Reply]:
             made = [{"text": one.text, "truncated": one.finish_reason == "length"} for one in output.outputs]
             tokens = sum(len(one.token_ids) for one in output.outputs)
             yield {"index": index, "completions": made, "tokens": tokens}
-
-
-def cards() -> dict[str, str]:
-    """The usable GPUs by number, as environment variables: several versions of vLLM fail at a UUID."""
-    words = [word.strip() for word in os.environ.get(VISIBLE, "").split(",")]
-    if not any(words) or all(word.isdigit() for word in words):
-        return {}
-    query = ["nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"]
-    try:
-        listed = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError) as fault:
-        raise CannotGenerate(f"did not start: nvidia-smi tells no number of GPU {', '.join(words)}: {fault}") from fault
-    numbers = {uuid: number for number, uuid in re.findall(r"^(\d+), *(\S+)", listed, re.MULTILINE)}
-    # A part of a GPU is not listed, and PCI_BUS_ID is the order in which nvidia-smi counts.
-    return {VISIBLE: ",".join(numbers.get(word, word) for word in words), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def by_endpoint(model: str, device: str, how: How) -> Iterator[Reply]:

@@ -140,8 +140,6 @@ class EnvSource:
     env_id: str
     max_episode_steps: int | None
     kwargs: dict[str, Any]
-    section: str
-    """Of environment.toml, with the kwargs."""
     packages: tuple[str, ...] = ()
     """Folders in which modules are looked for after all others."""
 
@@ -153,7 +151,7 @@ class EnvSource:
         try:
             return gymnasium.make(self.env_id, self.max_episode_steps, disable_env_checker=True, **self.kwargs)
         except (Exception, SystemExit) as error:  # whatever a foreign environment raises
-            made = f"{self.env_id} cannot be made with kwargs {self.kwargs} of {self.section}"
+            made = f"{self.env_id} cannot be made with kwargs {self.kwargs}"
             raise ValueError(f"{made} ({type(error).__name__}: {error})") from error
 
 
@@ -232,8 +230,8 @@ def examine(sources: Sequence[EnvSource]) -> Spaces:
     for source, spaces in zip(sources, examined, strict=True):
         if spaces != examined[0]:
             raise ValueError(
-                f"{sources[0].section} and {source.section} have different spaces, {examined[0]} and {spaces}: one "
-                "policy must be able to play both, so correct their kwargs"
+                f"kwargs {sources[0].kwargs} and {source.kwargs} make different spaces, {examined[0]} and {spaces}: "
+                "one policy must be able to play both, so correct them"
             )
     observation, action = examined[0]
     return leaves(observation, "observation"), leaves(action, "action")
@@ -252,7 +250,7 @@ def _examined(source: EnvSource) -> tuple[Any, Any]:
         sample = env.action_space.sample()
         lanes.step([np.asarray([pick(leaf, sample)]) for leaf in lanes.leaves()[1]])
     except (Misbehaved, ValueError) as wrong:
-        raise ValueError(f"{source.env_id} with kwargs {source.kwargs} of {source.section}: {wrong}") from wrong
+        raise ValueError(f"{source.env_id} with kwargs {source.kwargs}: {wrong}") from wrong
     return lanes.spaces
 
 

@@ -18,14 +18,12 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from environments.judges import Misbehaved
 
 PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.5
-PRINTED_BYTES = 2**20
-"""Of what it prints; more is forgotten."""
 SHOWN = 300
 """Characters of what it printed last, in the reason of a failure."""
 
@@ -57,7 +55,7 @@ class ForeignProcess:
             )  # fmt: skip
         self._talk = Connection(ours.detach())
 
-    def __enter__(self) -> ForeignProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,8 +125,6 @@ def main(descriptor: int) -> None:
             function, values = talk.recv()
         except (EOFError, OSError):
             return
-        if os.fstat(sys.stdout.fileno()).st_size > PRINTED_BYTES:
-            os.ftruncate(sys.stdout.fileno(), 0)
         value, error = None, None
         try:
             value = function(*held, *values)

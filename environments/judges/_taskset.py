@@ -34,7 +34,7 @@ ASKED = ("id", "question", "answer", "source")
 """The keys of a question's line that are not given to a reward by name."""
 
 
-class Taskset:
+class Taskset(ForeignProcess):
     """The questions of one pool, and the rewards of their completions, for as long as the block runs."""
 
     def __init__(
@@ -44,23 +44,17 @@ class Taskset:
         """`file`: the module; `pool`: its questions, with these `ids` in order; `seconds`: of one reward; `ends`: the
         total deadline, on the monotonic clock.
         """
-        self._ids, self._seconds, self._ends = ids, seconds, ends
-        self._process = ForeignProcess(None, LOAD_SECONDS, check, "taskset")
-        self._process.ask(_Tasks, file, pool, list(ids))
-
-    def __enter__(self) -> Taskset:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.__exit__()
+        super().__init__(None, LOAD_SECONDS, check, "taskset")
+        self._ids, self._each, self._ends = ids, seconds, ends
+        self.ask(_Tasks, file, pool, list(ids))
 
     def prompts(self, lines: Sequence[int]) -> list[Prompt]:
         """The prompts of the questions in those lines. Call it first, and once: it waits until the taskset is loaded.
 
         Raises ValueError: the file has no taskset of these questions, or one is not asked in text.
         """
-        self._process.answer()
-        return self._process.call(_Tasks.prompts, list(lines))
+        self.answer()
+        return self.call(_Tasks.prompts, list(lines))
 
     def rewards(self, answered: Iterable[tuple[int, str]]) -> list[float]:
         """The reward of each completion of the question in that line, in order.
@@ -74,8 +68,8 @@ class Taskset:
         if (left := self._ends - time.monotonic()) <= 0:
             raise Misbehaved(f"{which}: out of time")
         try:
-            self._process.ask(_Tasks.reward, line, completion)
-            reward: float | None = self._process.answer(min(self._seconds, left))
+            self.ask(_Tasks.reward, line, completion)
+            reward: float | None = self.answer(min(self._each, left))
         except ProcessLost as lost:
             raise Misbehaved(f"{which}: {lost}: have it end, or raise [text] reward_seconds") from lost
         except ValueError as failed:

@@ -200,11 +200,8 @@ class Control(Judge):
     @property
     def env_sources(self) -> list[EnvSource]:
         """What environments are made from: one, or one for each source."""
-        variants = {f"[control.sources.{name}]": source.kwargs for name, source in self.sources.items()}
-        return [
-            EnvSource(self.id, self.max_episode_steps, self.kwargs | kwargs, section, self.packages)
-            for section, kwargs in (variants or {"[control]": {}}).items()
-        ]
+        variants = [source.kwargs for source in self.sources.values()] or [{}]
+        return [EnvSource(self.id, self.max_episode_steps, self.kwargs | own, self.packages) for own in variants]
 
     def _drawn(self, rng: np.random.Generator) -> list[int]:
         """The source of each lane, the scored ones first; drawn, so that a lane's number reveals nothing."""

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 import environments
-from environments import FILE, plugins, toml_file
+from environments import FILE, plugins
 from environments.plugins import Refused, names
 from tasks.system.redact import URL_PASSWORD
 
@@ -262,7 +262,7 @@ def read_spec(path: Path) -> dict[str, Any]:
     """The parameters that a spec.toml states, as `spread` has them; a path of an environment is relative to the file.
     Raises Refused: it cannot be read, or a value is invalid; file and key are named.
     """
-    stated = toml_file.read(path)
+    stated = plugins.read_toml(path)
     if path.name == FILE:
         raise Refused(f"{path} is an environment, not a spec: name its folder, {path.absolute().parent}")
     environment = Spec.of(str(path), **stated).environment

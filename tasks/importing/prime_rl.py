@@ -17,7 +17,7 @@ from typing import Any
 import tomlkit
 
 import environments
-from environments import FILE, plugins, toml_file
+from environments import FILE, plugins
 from environments.plugins import Refused
 from tasks.importing import Imported, Importer, Term, _original
 from tasks.store.workspace import TRAINERS
@@ -77,7 +77,7 @@ class PrimeRl(Importer):
 
     def convert(self, place: str) -> Imported:
         path = _file(place)
-        stated = dict(_original.flat(toml_file.read(path)))
+        stated = dict(_original.flat(plugins.read_toml(path)))
         base = _bundled(stated, path)
         is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
         settings: dict[str, Any] = {"title": path.parent.resolve().name if path.name == TRAIN else path.stem}
@@ -112,16 +112,17 @@ def _keys() -> Any:
     """The trainer's part that knows the names of parameters, by the name that it has in a workspace."""
     if (folder := str(plugins.folder(TRAINERS))) not in sys.path:
         sys.path.append(folder)
-    import prime_rl_parts.keys
+    import prime_rl_parts.run
 
-    return prime_rl_parts.keys
+    return prime_rl_parts.run
 
 
 def _laid_over(
     bundled: Path, settings: dict[str, Any], tuned: Mapping[str, Any], is_old: bool, left: list[Term]
 ) -> dict[str, str | Path]:
     """The files of a bundled environment with a configuration laid over; what of it does not fit is added to `left`."""
-    document, table, keys = tomlkit.parse((bundled / FILE).read_text("utf-8")), toml_file.read(bundled / FILE), _keys()
+    document, table = tomlkit.parse((bundled / FILE).read_text("utf-8")), plugins.read_toml(bundled / FILE)
+    keys = _keys()
     document.pop(environments.VARIANTS, None)
     model = table["prepare"]["settings"]["model"]
     if settings.get("prepare.settings.model", model) != model:

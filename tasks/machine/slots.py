@@ -58,7 +58,8 @@ class Slots:
         for group in _groups(visible, each):
             locks = sorted("gpu-" + re.sub(r"[^\w-]", "_", gpu.uuid) for gpu in group)
             name = "-".join(str(gpu.index) for gpu in group)
-            parts.append(Slot(f"gpu-{name}", tuple(gpu.uuid for gpu in group), locks=tuple(locks)))
+            names = tuple(gpu.uuid if gpu.uuid.startswith("MIG-") else str(gpu.index) for gpu in group)
+            parts.append(Slot(f"gpu-{name}", tuple(gpu.uuid for gpu in group), names, locks=tuple(locks)))
         return cls(tuple(parts), f"queue-{_digest(' '.join(sorted(gpu.uuid for gpu in visible)))}")
 
     @classmethod

@@ -30,10 +30,6 @@ CACHES = {
 }  # fmt: skip
 """Parts of the Hugging Face cache, by the variables that name their folders."""
 OFFLINE = "HF_HUB_OFFLINE"
-SEES = (
-    "(in the sandbox it reads [prepare] files and absolute paths in its settings, writes the folder that it is given, "
-    f"and has a network with [prepare] network = true, unless {OFFLINE} is set)"
-)
 
 Say = Callable[[str], None]
 
@@ -89,7 +85,7 @@ def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None
                 said = now
                 say(f"{recipe.program}, {now - program.started:.0f} s: {program.tail().rpartition(SAID)[2]}")
         if status:
-            return f"{program.describe(status)} {SEES}"
+            return program.describe(status)
         program.left_over()  # whatever it leaves is ended, at every level
     except Stopped as stopped:
         return str(stopped)

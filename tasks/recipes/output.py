@@ -23,8 +23,6 @@ from tasks.system import interrupt
 from tasks.system.redact import capped, clean
 
 FILE = "prepared.json"
-BASE = "base"
-"""The folder in `data` of the base model."""
 LINE_BYTES = 2**20
 """Longest question, in bytes."""
 SMALL_BYTES = 16 * 2**20
@@ -59,10 +57,6 @@ class Prepared:
     """Number of questions in train, search, confirm and report, for the files that exist."""
     seconds: float
     """Time that the recipe took."""
-    versions: dict[str, str]
-    """Versions of python, torch and transformers, where installed."""
-    created: float
-    """Unix time, in seconds."""
 
     @property
     def bytes(self) -> int:
@@ -166,13 +160,6 @@ def _questions(path: Path) -> Iterator[tuple[str, Question]]:
                     yield where, Question.model_validate_json(line)
             except ValidationError as wrong:
                 raise Unfit(shown(str(explain(wrong, where)))) from wrong
-
-
-def check_base(folder: Path) -> None:
-    """Check that a base model is a Hugging Face model of safetensors. Who loads it runs no code of it. Raises Unfit."""
-    base = folder / DATA / BASE
-    if base.is_dir() and not ((base / "config.json").is_file() and any(base.glob("*.safetensors"))):
-        raise Unfit(f"{DATA}/{BASE} must be a Hugging Face model, with config.json and its weights as .safetensors")
 
 
 def shown(text: str) -> str:

@@ -4,7 +4,7 @@ runs/.prepared/arithmetic-0123456789abcdef/     named by the hash of the recipe
     data/            for training: train.jsonl, a base model
     judge/           for the judge alone: search.jsonl, confirm.jsonl, report.jsonl
     settings.json    the recipe's settings
-    prepared.json    the recipe's hash, time, versions, and a hash of every file (tasks/recipes/output.py)
+    prepared.json    the recipe's hash, time, and a hash of every file (tasks/recipes/output.py)
 runs/.prepared/arithmetic-0123456789abcdef.log, .lock, .making/     its output; held while it runs; its working folder
 runs/.prepared/report-0123456789abcdef.looks.jsonl                  the uses of report questions (tasks/stats)
 
@@ -16,12 +16,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import json
 import os
-import platform
 import shutil
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,8 +36,6 @@ if TYPE_CHECKING:  # what runs a recipe is not loaded to read its output
     from tasks.recipes.execution import Say
 
 FOLDER = ".prepared"
-VERSIONS = ("torch", "transformers")
-"""Packages whose version may change a recipe's output."""
 OTHER_MAKES = ("kfd", "dxg")
 """Devices below /dev of AMD's and WSL's GPUs, which nvidia-smi does not list."""
 
@@ -128,8 +123,8 @@ def compare(environment: Environment) -> None:
     if now and now.content != before.content:
         raise Refused(
             f"{environment.prepared} was made anew, and is not what {note.parent} began with (content {before.content} "
-            f"with {before.versions} then, {now.content} with {now.versions} now): scores on other data do not "
-            "compare. Put the folder back as it was, or begin anew under another name"
+            f"then, {now.content} now): scores on other data do not compare. Put the folder back, or begin anew under "
+            "another name"
         )
 
 
@@ -157,13 +152,9 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
         file_trees.remove(staging)
         first, _, rest = str(wrong).partition("\n")
         raise Refused(f"{environment.folder / FILE}: [prepare] {first}. Its log is {log}\n{rest}".rstrip()) from wrong
-    versions = {"python": platform.python_version()}
-    for name in VERSIONS:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
     record = Prepared(
         recipe=final.name.rpartition("-")[2], content=output.digest(files), files=files, questions=questions,
-        seconds=round(seconds, 3), versions=versions, created=time.time(),
+        seconds=round(seconds, 3),
     )  # fmt: skip
     (made / output.FILE).write_bytes(PREPARED.dump_json(record, indent=2) + b"\n")
     for path in (made, *made.rglob("*")):  # the engine's, and read-only; the top folder once it is moved
@@ -184,8 +175,6 @@ def in_words(made: Prepared) -> str:
 
 def _checked(made: Path, settings: str) -> tuple[dict[str, Content], dict[str, int]]:
     """Check a recipe's output: every file, and the number of questions. Unfit when it cannot be used."""
-    if made.is_symlink() or not made.is_dir():  # possible only without a sandbox
-        raise Unfit("the folder that it was given is gone: write into it")
     file_trees.open_to_all(made)
     for path in [*made.rglob(".*")]:  # hidden files, in which downloads keep timestamps
         file_trees.remove(path)
@@ -195,9 +184,7 @@ def _checked(made: Path, settings: str) -> tuple[dict[str, Content], dict[str, i
             raise Unfit(f"{name} stands beside {DATA} and {JUDGE}: write it into one of them, or remove it")
     file_trees.remove(made / SETTINGS)  # the recipe may have replaced it by anything
     (made / SETTINGS).write_text(settings)
-    files, questions = output.contents(made), output.check_questions(made)
-    output.check_base(made)
-    return files, questions
+    return output.contents(made), output.check_questions(made)
 
 
 def report_pool(environment: Environment) -> Path | None:

@@ -358,7 +358,7 @@ class Program:
         return False
 
     def left_over(self) -> None:
-        """Wait for the processes that go on after the program's end: they have a second, and are killed."""
+        """Wait until the processes that the program left are killed."""
         deadline = clock() + SUPERVISOR_SECONDS
         while "over" not in self._told and self.process.poll() is None and clock() < deadline:
             interrupt.check()

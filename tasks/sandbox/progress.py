@@ -29,8 +29,6 @@ class Failure:
     """One line, without secrets and control characters."""
     retry: bool = False
     """Whether the program blames the machine, so that a retry may succeed; a claim like the rest."""
-    unsure: bool = False
-    """Whether its own settings may be at fault after all, so that the last retry counts as its crash."""
 
 
 class Progress:
@@ -78,7 +76,7 @@ class Progress:
     def _take(self, report: dict[str, object]) -> None:
         if isinstance(why := report.get("failed"), str):
             reason = one_line(why, REASON_CHARACTERS) or "failed, and gave no reason"
-            self.failure = Failure(reason, report.get("retry") is True, report.get("unsure") is True)
+            self.failure = Failure(reason, report.get("retry") is True)
             return
         if isinstance(note := report.get("note"), str):
             self.note = one_line(note, REASON_CHARACTERS)

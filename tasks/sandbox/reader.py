@@ -30,8 +30,8 @@ CPU_SECONDS = 3
 """Of processor time for one reading, and for each git that it starts."""
 MEMORY = 512 * 2**20
 """Bytes of address space, of the reader and of git."""
-MOST_BYTES = 32 * 2**20
-"""Of the values of one call; of its result, and of any file that is written."""
+FILE_BYTES = 32 * 2**20
+"""Of any file that is written."""
 WALL_SECONDS = 60.0
 ROOT = Path(__file__).parents[2]
 BEGIN = "import sys; sys.path.append(sys.argv[1]); from tasks.sandbox.reader import main; main()"
@@ -57,8 +57,6 @@ def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
 
     assert not none, "values are given by position"
     question = json.dumps([function.__module__, function.__name__, values]).encode()
-    if len(question) > MOST_BYTES:
-        raise Unreadable(f"the text has more than {MOST_BYTES // 2**20} MiB")
     try:
         with tempfile.TemporaryDirectory(prefix="nightshift-read-") as scratch:
             done = subprocess.run(
@@ -86,7 +84,7 @@ def main() -> None:
     os.dup2(2, 1)  # what anything prints is no answer
     module, name, values = json.load(sys.stdin.buffer)
     called = getattr(importlib.import_module(module), name)
-    supervisor.limit({"RLIMIT_AS": MEMORY, "RLIMIT_FSIZE": MOST_BYTES, "RLIMIT_CORE": 0})
+    supervisor.limit({"RLIMIT_AS": MEMORY, "RLIMIT_FSIZE": FILE_BYTES, "RLIMIT_CORE": 0})
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))  # SIGXCPU, and then SIGKILL
     try:
         answer = json.dumps([called(*values), None])
@@ -98,7 +96,5 @@ def main() -> None:
         is_ours = type(wrong).__module__.startswith("tasks.")
         why = f"the text cannot be read ({type(wrong).__name__}: {str(wrong)[:200]})"
         answer = json.dumps([None, str(wrong) if is_ours else why])
-    if len(answer) > MOST_BYTES:
-        answer = json.dumps([None, f"the text makes a result of more than {MOST_BYTES // 2**20} MiB"])
     with os.fdopen(answers, "w") as pipe:
         pipe.write(answer)

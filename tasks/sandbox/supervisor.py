@@ -30,8 +30,6 @@ from typing import IO, Any
 
 FILTER_DESCRIPTOR = 9
 """The descriptor from which bubblewrap reads the system call filter."""
-PATIENCE = 1.0
-"""Seconds for the program's helpers, such as multiprocessing's resource tracker, to end by themselves."""
 
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 1, 22, 24, 28
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 36, 38, 2
@@ -73,8 +71,7 @@ def main(plan: dict[str, Any]) -> None:
     with os.fdopen(plan["report"], "w", buffering=1) as tell:
         try:
             _say(tell, started=program)
-            if _watch(program, plan["inner"], tell):
-                _wait_for_rest()
+            _watch(program, plan["inner"], tell)
         finally:  # whatever happened, even if the engine no longer listens
             _kill_all()
         _say(tell, over=True)
@@ -151,8 +148,8 @@ def limit(most: dict[str, int]) -> None:
         resource.setrlimit(which, (bound, bound))
 
 
-def _watch(program: int, inner: int, tell: IO[str]) -> bool:
-    """Wait for the program's end and report its status; False when the engine wants it killed."""
+def _watch(program: int, inner: int, tell: IO[str]) -> None:
+    """Wait for the program's end and report its status, or until the engine wants it killed."""
     while (number := signal.sigwait(_SIGNALS)) != signal.SIGTERM:
         if number == signal.SIGUSR1:
             for pid, depth in list(_descendants()):
@@ -161,20 +158,7 @@ def _watch(program: int, inner: int, tell: IO[str]) -> bool:
         for pid, status in _reaped():
             if pid == program:
                 _say(tell, status=os.waitstatus_to_exitcode(status))
-                return True
-    return False
-
-
-def _wait_for_rest() -> None:
-    """Give the remaining processes a moment to end by themselves."""
-    deadline = time.monotonic() + PATIENCE
-    while (left := deadline - time.monotonic()) > 0:
-        list(_reaped())
-        if not _has_children():
-            return
-        told = signal.sigtimedwait(_SIGNALS, left)
-        if told and told.si_signo == signal.SIGTERM:
-            return
+                return
 
 
 def _kill_all() -> None:

@@ -19,8 +19,7 @@ from operator import attrgetter
 
 from pydantic import ConfigDict
 
-from environments.metric_guards import Guard
-from environments.score import Score
+from environments.score import Guard, Score
 from tasks.stats.champion import reference
 from tasks.stats.design import HOPELESS, Arm, Design, Groups
 from tasks.stats.permutation import CONFIDENCE, Comparison, Group, compare, corrected, pooled

@@ -6,8 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping
 
-from environments.metric_guards import Guard
-from environments.score import Score
+from environments.score import Guard, Score
 from tasks.stats.champion import reference
 from tasks.stats.permutation import Noise, pooled, quantile
 from tasks.trial import History, measured, measured_each

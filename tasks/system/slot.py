@@ -26,6 +26,8 @@ class Slot:
     """Such as `cpu-0`, `cpu-0-1` for two cores, or `gpu-0-1` for two GPUs that are used together."""
     gpus: tuple[str, ...] = ()
     """UUIDs of its GPUs, in the order in which programs see them; empty for a CPU slot."""
+    names: tuple[str, ...] = ()
+    """The same as programs see them: by number, since prime-rl and vLLM fail at UUIDs; a part of a GPU by its UUID."""
     cores: tuple[int, ...] = ()
     """The processor cores that its programs are kept on; empty: those of the engine."""
     locks: tuple[str, ...] = ()
@@ -61,7 +63,8 @@ class Slot:
         """Environment variables of its programs; `gpu` says whether they may use one at all."""
         if not gpu:
             return {VISIBLE: ""}
-        return {VISIBLE: ",".join(self.gpus)} if self.gpus else {}
+        # The order in which the driver counts.
+        return {VISIBLE: ",".join(self.names), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if self.gpus else {}
 
 
 NOWHERE = Slot("none")

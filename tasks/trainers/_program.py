@@ -43,14 +43,11 @@ class Refused(Exception):
 
 
 class Failed(Exception):
-    """Training went wrong; the message begins with the kind of failure.
+    """Training went wrong; the message begins with the kind of failure. `retry`: it is the machine's fault."""
 
-    `retry`: it is the machine's fault. `unsure`: or that of the settings, if it comes again and again.
-    """
-
-    def __init__(self, reason: str, retry: bool = False, unsure: bool = False) -> None:
+    def __init__(self, reason: str, retry: bool = False) -> None:
         super().__init__(reason)
-        self.retry, self.unsure = retry, unsure
+        self.retry = retry
 
 
 class Cancelled(Exception):
@@ -335,8 +332,7 @@ def training(config: Config, train: Train, clock: type[Budget] = Budget) -> None
         try:
             train(config, progress)
         except Failed as failure:
-            unsure = {"unsure": True} if failure.unsure else {}
-            file.write(json.dumps({"failed": str(failure), "retry": failure.retry, **unsure}) + "\n")
+            file.write(json.dumps({"failed": str(failure), "retry": failure.retry}) + "\n")
             raise
 
 

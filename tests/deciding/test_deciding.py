@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from environments import Environment, plugins
-from environments.metric_guards import Guard
-from environments.score import Score
+from environments.score import Guard, Score
 from tasks.decide import Decision, NeedsControl, weigh
 from tasks.rules import JudgedTrial, NeedsRerun, Rule
 from tasks.rules.certify import Certify

@@ -25,8 +25,7 @@ import pytest
 import environments
 from environments import Environment
 from environments.judges._taskset import Taskset
-from prime_rl_parts.keys import as_tables, at
-from prime_rl_parts.run import Settings
+from prime_rl_parts.run import Settings, as_tables, at
 from tasks.importing._original import flat
 
 NAMES = ("gsm8k", "reverse_text")

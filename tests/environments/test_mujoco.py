@@ -9,25 +9,11 @@ import pytest
 
 import environments
 from environments.plugins import Refused
-from flows.engine.transfer import check_fits
 from flows.spec.environment import checked_environment
-from tasks.stats.transfer import arms_there
-from tests.support.histories import tried
 from tests.support.toy import QUADRATIC, nightshift, quadratic
 
 ROBOTS = ("hopper", "walker2d", "half_cheetah", "ant")
 needs_mujoco = pytest.mark.skipif(bool(environments.named("hopper").lacks), reason="MuJoCo is not installed")
-
-
-@pytest.mark.parametrize("name", ROBOTS)
-def test_what_was_found_with_the_bipedal_walker_can_be_tried_with_a_robot(name: str) -> None:
-    """Observations and actions have other sizes; the parameters and the program are the same."""
-    walker, robot = environments.named("bipedal_walker"), environments.named(name)
-    check_fits(walker, robot)
-    first = tried((), 1.0, params=walker.defaults)
-    champion = tried((first,), 2.0, params=walker.complete({"num_envs": 32, "gamma": 0.995, "hidden": 128}))
-    arms = arms_there(champion, first, robot)
-    assert arms.changed == {"num_envs": 32, "gamma": 0.995, "hidden": 128} and not arms.left_out
 
 
 def test_a_missing_module_is_refused_with_the_command_that_installs_it(tmp_path: Path) -> None:

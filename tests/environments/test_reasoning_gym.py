@@ -52,7 +52,6 @@ def test_a_data_sets_own_answer_is_right_by_its_scorer_and_another_is_not(
     ("settings", "words"),
     [
         ({"dataset": "chain_summ"}, "chain_summ"),
-        ({"options": {"min_termz": 1}}, "min_termz"),
         ({"dataset": "graph_color"}, "its scorer needs more than a file holds"),
         ({"options": {"min_terms": 2, "max_terms": 2, "max_digits": 1}, "train": 5000}, "different questions"),
     ],

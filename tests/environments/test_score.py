@@ -30,12 +30,6 @@ def test_the_standard_error_is_that_of_the_mean_over_units(values: list[float]) 
     assert (score.n, score.units) == (len(values), tuple(values))
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_unit_that_is_not_finite_is_refused_by_its_index(bad: float) -> None:
-    with pytest.raises(ValueError, match=f"unit 2 .*{bad}.*finite"):
-        Score.of([1.0, 2.0, bad], True)
-
-
 # Several sources
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from environments.judges._generate import CannotGenerate, cards, check_model
+from environments.judges._generate import CannotGenerate, check_model
 from tests.support import tiny_model
 from tests.support.fake_llm import Asked, FakeLLM, Reply, broken, rate_limited, truncated
 from tests.support.text_exam import generate, hollow_model, request, stand_in
@@ -84,21 +83,6 @@ def test_vllm_is_asked_in_its_own_python(tmp_path: Path) -> None:
     assert told["failed"].startswith("did not start: vLLM: ValueError: Free memory on device")
 
 
-@pytest.mark.parametrize(
-    ("stated", "told"),
-    [("MIG-7f, GPU-22-ab", {"CUDA_VISIBLE_DEVICES": "MIG-7f,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}), ("", {})],
-)
-def test_vllm_is_told_its_gpus_by_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: str, told: dict[str, str]
-) -> None:
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text("#!/bin/sh\nprintf '0, GPU-00-ab\\n1, GPU-11-ab\\n2, GPU-22-ab\\n'\n")
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", stated)
-    assert cards() == told
-
-
 # What is no model
 
 
@@ -111,7 +95,6 @@ def test_vllm_is_told_its_gpus_by_number(
             '{"auto_map": {"AutoModel": "modeling.Mine"}}',
             "config.json in model: it is code or names some",
         ),
-        ("modeling.py", "", "no code of a model is run"),
         ("adapter_config.json", "{}", "merge it into its base"),
     ],
 )
@@ -162,12 +145,6 @@ def test_a_chat_template_beside_the_model_is_not_used_where_another_is_given(tmp
     assert "asked" in alone[-1]["failed"]
 
 
-def without_a_weight(folder: Path) -> None:
-    state = load(folder)
-    del state["model.layers.0.mlp.up_proj.weight"]
-    keep(state, folder)
-
-
 def with_nan(folder: Path) -> None:
     state = load(folder)
     state["model.norm.weight"][0] = float("nan")
@@ -191,10 +168,8 @@ def keep(state: dict[str, Any], folder: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
-        (without_a_weight, "lacks 1 of its weights"),
         (with_nan, "diverged: the model's weights hold NaN"),
         (lambda folder: (folder / "chat_template.jinja").unlink(), "has no chat template"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"junk"), "refused: the model cannot be loaded"),
         (lambda folder: None, "prompt and max_tokens make up to 1005 tokens, the model takes 64"),
     ],
 )

@@ -24,7 +24,7 @@ def nobody() -> None:
     """Nobody ends the judgement."""
 
 
-CARTPOLE = EnvSource("CartPole-v1", None, {}, "[control]")
+CARTPOLE = EnvSource("CartPole-v1", None, {})
 
 
 def answers(lanes: int, seed: int = 0) -> Iterator[bytes]:
@@ -85,7 +85,7 @@ gymnasium.register("Odd-v0", Odd, max_episode_steps=50)
 def odd(folder: Path, does: str, check: Callable[[], None] = nobody) -> Iterator[Lanes]:
     """A lane of an environment that does this at its third step."""
     (folder / "odd_lanes.py").write_text(ODD)
-    with opened([EnvSource("odd_lanes:Odd-v0", None, {"does": does}, "[control]")], 1, folder, SECONDS, check) as lanes:
+    with opened([EnvSource("odd_lanes:Odd-v0", None, {"does": does})], 1, folder, SECONDS, check) as lanes:
         lanes.reset({0: 1})
         yield lanes
     assert not own_children("environments.judges._process")
@@ -116,7 +116,7 @@ def test_what_a_foreign_environment_does_is_a_reason_and_nothing_else(
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_it_prints_is_forgotten_and_an_array_of_one_number_is_a_reward(
+def test_what_it_prints_is_nobody_s_and_an_array_of_one_number_is_a_reward(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with odd(tmp_path, 'print("x" * 10**6)') as lanes:
@@ -129,7 +129,7 @@ def test_workers_end_with_the_process_that_started_them() -> None:
     program = (
         "import os, signal\n"
         "from environments.judges import _playing\n"
-        "source = _playing.EnvSource('CartPole-v1', None, {}, '')\n"
+        "source = _playing.EnvSource('CartPole-v1', None, {})\n"
         "with _playing.opened([source] * 2, 2, None, 60, lambda: None) as lanes:\n"
         "    lanes.reset({0: 1, 1: 2})\n"
         "    print(lanes._processes[0]._process.pid, flush=True)\n"

@@ -109,13 +109,6 @@ def test_the_blocks_of_a_comparison_share_out_the_pool() -> None:
         share_of(pool, ComparisonBlock(1, 23))
 
 
-def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_path: Path) -> None:
-    look, base = exam(tmp_path, questions(1)), tmp_path / "prepared/data/base"
-    base.mkdir()
-    judged("with open('how', 'w') as file:\n    json.dump(how, file)\n" + RIGHT, tmp_path, look)
-    assert json.loads((tmp_path / "how").read_text())["tokenizer"] == str(base)
-
-
 # Where there is no score
 
 
@@ -126,8 +119,6 @@ def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_pat
         ("say(UP); hear(); import time; time.sleep(60)", "after 0 of 2 answers: did not answer within"),
         ("say(UP); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", "bytes where one line was due"),
         ("say(UP); say({'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}); hear()", "not asked, prompt 2"),
-        ("say(UP); say({'index': 0, 'completions': [text('1')], 'tokens': 2}); hear()", "not asked, prompt 0"),
-        ("say(UP); say([]); hear()", "in another form"),
     ],
 )
 def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words: str, tmp_path: Path) -> None:
@@ -146,11 +137,6 @@ def test_questions_that_failed_refuse_the_score_with_their_number_and_the_first_
     kept = {one["question"]: one["sampled"] for one in answers(tmp_path)}
     assert kept["0" * 16] == {"error": "HTTP 500\x1b[31m"}
     assert kept["0" * 15 + "4"]["rewards"] == [1.0, 1.0]
-
-
-def test_more_questions_than_there_are_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(Misbehaved, match="has 3 questions, and 4 are to be asked"):
-        judged(RIGHT, tmp_path, exam(tmp_path, questions(3)), questions=4)
 
 
 @pytest.mark.parametrize(

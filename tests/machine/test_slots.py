@@ -200,8 +200,8 @@ def test_a_program_sees_the_gpus_of_its_slot_alone(
     pairs = slots_of(on("cuda", gpus=2), tmp_path)
     with pairs.hold(give_up) as first, pairs.hold(give_up) as second:
         assert (first.name, second.name) == ("gpu-0-1", "gpu-3-2")
-        assert run(tmp_path / "one", level, shown, first, gpu=True) == "'GPU-aaaa,GPU-bbbb'"
-        assert run(tmp_path / "two", level, shown, second, gpu=True) == "'GPU-dddd,GPU-cccc'"
+        assert run(tmp_path / "one", level, shown, first, gpu=True) == "'0,1'"
+        assert run(tmp_path / "two", level, shown, second, gpu=True) == "'3,2'"
         assert run(tmp_path / "cpu", level, shown, first) == "''"
     assert run(tmp_path / "none", level, shown, NOWHERE, gpu=True) == "'0,1,3,2'"
 

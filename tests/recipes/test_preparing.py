@@ -14,17 +14,15 @@ from pathlib import Path
 import pytest
 
 import environments
-from environments import Environment, plugins
+from environments import Environment
 from environments.plugins import Refused
-from flows import trial
-from flows.engine import launching, preparation
+from flows.engine import preparation
 from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.evaluate import judge_run
 from tasks.recipes import output, preparing
 from tasks.recipes.output import Unfit
 from tasks.stats import holdout_uses
-from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal
@@ -184,33 +182,6 @@ def test_a_recipe_that_fails_is_refused_with_its_last_words_and_leaves_nothing(
     assert [path.suffix for path in (home / preparing.FOLDER).glob("*.log")] == [".log"]
 
 
-def helpers_in(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have bundled helpers looked for in another folder."""
-    ours = plugins.folder
-    monkeypatch.setattr(plugins, "folder", lambda name: elsewhere if name == "environments.helpers" else ours(name))
-
-
-def test_a_campaign_keeps_the_helpers_that_it_began_with(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = "from making import identity\n" + RECIPE
-    environment = pool(tmp_path / "pool", more='helpers = ["making"]\n')
-    (tmp_path / "pool/recipes").mkdir()
-    (tmp_path / "pool/recipes/prepare.py").write_text(recipe)
-    toml = tmp_path / "pool/environment.toml"
-    toml.write_text(toml.read_text() + 'program = "recipes/prepare.py"\n')
-    ledger = CampaignSpec.of(environment=str(trusted(environment.folder)), name="n").open()
-    ensure_prepared(ledger, "here")
-    place = ledger.environment.prepared
-    elsewhere = tmp_path / "helpers"
-    elsewhere.mkdir()
-    (elsewhere / "making.py").write_text("def identity(question): return question\n")
-    helpers_in(elsewhere, monkeypatch)
-    assert Ledger.open("n").environment.prepared == place
-    ledger.verify()
-    assert preparing.place(environments.load(tmp_path / "pool"), home) != place
-
-
 # What is fit for use
 
 
@@ -267,14 +238,6 @@ def test_links_pipes_and_files_with_two_names_are_refused(tmp_path: Path) -> Non
         (folder / "data/odd").unlink()
 
 
-def test_a_base_model_has_weights(tmp_path: Path) -> None:
-    folder = written(tmp_path / "made", **{"data/base/config.json": "{}"})
-    with pytest.raises(Unfit, match="must be a Hugging Face model"):
-        output.check_base(folder)
-    (folder / "data/base/model.safetensors").touch()
-    output.check_base(folder)
-
-
 # What was made stays what it is
 
 
@@ -314,27 +277,6 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
     assert first.content in str(refused.value)
     with pytest.raises(Refused, match="was made anew"):
         ledger.verify()
-
-
-def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = CampaignSpec.of(environment=str(trusted(pool(tmp_path / "pool").folder)), name="n").open()
-    ensure_prepared(ledger, "here")
-    place = ledger.environment.prepared
-    assert place is not None
-    late = place.with_name("on its way")
-    place.rename(late)
-    with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(trial.see_prepared, ledger.environment)
-        time.sleep(0.3)
-        assert not waiting.done()
-        late.rename(place)
-        waiting.result(timeout=30)
-    place.rename(late)
-    monkeypatch.setattr(launching, "VISIBLE_SECONDS", 0.1)
-    with pytest.raises(Refused, match="recipe of pool"):
-        trial.see_prepared(ledger.environment)
 
 
 # Training and judging with it

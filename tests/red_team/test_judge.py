@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from environments.score import Score
@@ -23,7 +22,6 @@ from tasks.sandbox.isolation import Isolation
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
-from tasks.trial import Run
 from tests.support.ledgers import created
 from tests.support.levels import SANDBOXED, STRONGEST_AND_NONE, WORKING, crossed
 from tests.support.red_team_policy import MARKER, MIB, SEED, TRAINING_SEED, Judged, judged, trained
@@ -41,8 +39,6 @@ NO_ANSWER, TOO_MUCH = "step 1: did not answer within 0.5 s", "wrote more than it
 HASTE: dict[str, Value] = {"control.answer_seconds": 0.5}
 ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
     ("prints a score", "say(b'score: 500.0\\n')\nplay()", "handshake: answered 'score: 500.0' instead of", {}),
-    ("nests the handshake", "say(b'[' * 60_000 + b'\\n')\nplay()", "handshake: answered '[[[[", {}),
-    ("floods the handshake", "while True: say(bytes(2**16))", "handshake: answered with more than 65536 bytes", {}),
     ("floods its answers", "say(READY)\nwhile True: say(bytes(2**16))", TOO_MUCH, {}),
     (
         "sends a pickle",
@@ -57,12 +53,6 @@ ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
         "answered 4611686018427387904, which is outside 0..1, for the action in lane 3 at step 1",
         {},
     ),
-    (
-        "answers half and leaves",
-        "say(READY)\nframe()\nsay(BLANK[1:])",
-        "step 1: exited with status 0 under judgement",
-        {},
-    ),
     ("kills itself", "say(READY)\nframe()\nos.kill(os.getpid(), 9)", "step 1: was ended by SIGKILL", {}),
     (
         "says it byte by byte",
@@ -70,7 +60,6 @@ ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
         NO_ANSWER,
         HASTE,
     ),
-    ("is not ready", "time.sleep(60)", "handshake: did not answer within 2 s", {"control.start_seconds": 2}),
     (
         "takes all the time there is",
         "say(READY)\nwhile data := frame():\n    time.sleep(0.3)\n    say(move(data))",
@@ -97,27 +86,12 @@ def test_red_team_an_answer_that_is_none_is_a_crash_that_says_so(
         assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) * 1024 < 64 * MIB  # imports included
 
 
-@pytest.mark.parametrize("number", ["nan", "inf"])
-def test_red_team_an_action_that_is_no_number_is_a_crash(tmp_path: Path, number: str) -> None:
-    """NaN would survive every comparison, and infinity buys an infinite return where the environment lets it."""
-    act = f"say(READY)\nos.read(0, 14 * lanes)\nsay(struct.pack('<4f', 0, 0, float('{number}'), 0))\ntime.sleep(60)"
+def test_red_team_an_action_that_is_no_number_is_a_crash(tmp_path: Path) -> None:
+    """NaN would survive every comparison."""
+    act = "say(READY)\nos.read(0, 14 * lanes)\nsay(struct.pack('<4f', 0, 0, float('nan'), 0))\ntime.sleep(60)"
     score = judged(tmp_path, act, WORKING[0], **{"control.id": "Pendulum-v1"}).score
     assert score.value is None and score.error is not None
-    assert score.error.startswith(f"answered {number} for the action in lane 2 at step 1")
-
-
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_a_process_left_behind_is_gone_and_scores_nothing(tmp_path: Path, level: Level, honest: Score) -> None:
-    """It detaches itself twice, throws its marker away, holds the pipes, and would answer for the next trial."""
-    act = (
-        "if not os.fork():\n    os.setsid()\n    if not os.fork():\n"
-        "        os.execve('/bin/sleep', ['sleep', '2718.28'], {})\n    os._exit(0)\n"
-        "tell('left a process')\nsay(READY)\nplay()"
-    )
-    found = judged(tmp_path, act, level)
-    assert "left a process" in found.told
-    assert found.score.units == honest.units
-    assert not [process for process in psutil.process_iter(["cmdline"]) if "2718.28" in (process.info["cmdline"] or [])]
+    assert score.error.startswith("answered nan for the action in lane 2 at step 1")
 
 
 @pytest.mark.parametrize("level", SANDBOXED)
@@ -182,21 +156,6 @@ def test_red_team_what_was_not_trained_is_not_judged(
     score = judge_run(MARKER, environment, Isolation(WORKING[0]), place, run, SEED)
     assert score.value is None and score.error is not None and score.error.startswith(reason), what
     assert not place.judge_log.exists(), "the program was started"
-
-
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_a_bomb_in_the_checkpoint_goes_off_for_nobody(tmp_path: Path, level: Level, honest: Score) -> None:
-    """The engine keeps and fingerprints a checkpoint, and never loads it: no pickle in it is opened."""
-    environment, place, run = trained(tmp_path, "tell(str(len(os.listdir(OUT))))\nsay(READY)\nplay()", level)
-    canary = tmp_path / "canary"
-    bomb = b"cbuiltins\nopen\n(V" + str(canary).encode() + b"\nVw\ntR."
-    for name in ("model.pkl", "model.pt", "model.npy", "data.joblib", "progress.jsonl"):
-        (place.out / name).write_bytes(bomb)
-    run = Run(**(vars(run) | {"checkpoint": outputs.checkpoint(place.out)}))
-    score = judge_run(MARKER, environment, Isolation(level), place, run, SEED)
-    assert "6" in Judged(score, place).told
-    assert score.units == honest.units
-    assert not canary.exists()
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)

@@ -76,10 +76,8 @@ model()
 
 THINGS = {
     "a pipe for reports": ("os.mkfifo(OUT / 'progress.jsonl')", "out/progress.jsonl cannot be read"),
-    "a link for reports": ("(OUT / 'progress.jsonl').symlink_to(TARGETS['key'])", "out/progress.jsonl cannot be read"),
     "a link to a key": ("(OUT / 'model.json').symlink_to(TARGETS['key'])", "that may lead out of it"),
     "a hard link": ("os.link(OUT / 'attempts.jsonl', OUT / 'model.json')", "which is hard-linked"),
-    "a file that nobody may read": ("os.close(os.open(OUT / 'model.json', os.O_CREAT, 0))", "permissions 000"),
     "a name that is a command": (r"(OUT / '\x1b]0;owned\x07\nverdict: keep').mkdir(0)", "permissions 000"),
     "nothing": ("os.remove(OUT / 'attempts.jsonl')", "left no checkpoint in out/"),
 }

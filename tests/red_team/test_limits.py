@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from environments.limits import Limits
 from tasks.sandbox import cgroup, program
 from tasks.sandbox.confinement import Level
 from tasks.system import file_trees
-from tests.support.levels import SANDBOXED, STRONGEST, WORKING, crossed
+from tests.support.levels import SANDBOXED, WORKING, crossed
 from tests.support.red_team import TINY, Ground, attack
 from tests.support.red_team_neighbours import free
 
@@ -21,7 +20,7 @@ MIB = 2**20
 OUT_BYTES, SCRATCH_BYTES = (int(float(TINY[f"limits.{name}_gb"]) * 2**30) for name in ("out", "scratch"))
 
 BOMBS = '''
-import fcntl, mmap
+import fcntl
 TMP = pathlib.Path(os.environ["TMPDIR"])
 BLOCK = b"x" * 2**20
 held = []
@@ -41,16 +40,12 @@ def fork(count):
     if not os.fork(): time.sleep(30); os._exit(0)
 
 def allocate(count): held.append(bytearray(4 * BLOCK))
-def share(count):
-    memory = mmap.mmap(-1, 4 * 2**20); memory.write(4 * BLOCK); held.append(memory)
 def memfd(count):
     held.append(os.memfd_create("bomb")); os.write(held[-1], 4 * BLOCK)
 def shm(count):
     held.append(open(f"/dev/shm/red-team-{os.getpid()}-{count}", "wb", 0)); held[-1].write(BLOCK)
 def out(count): (OUT / f"f{count}").write_bytes(BLOCK)
 def scratch(count): (TMP / f"f{count}").write_bytes(BLOCK)
-def unseen(count):
-    (TMP / "h").mkdir(0o300, exist_ok=True); (TMP / "h" / f"f{count}").write_bytes(BLOCK)
 def nameless(count):
     held.append(open(OUT / "x", "wb", 0)); os.unlink(OUT / "x"); held[-1].write(BLOCK)
 def sparse(count):
@@ -59,43 +54,31 @@ def empty(path): os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
 def inodes(count): [empty(OUT / f"f{count}-{n}") for n in range(10)]
 def deep(count): os.mkdir("d"); os.chdir("d")
 def loud(count): print("x" * 2**17, flush=True)
-def reports(count):
-    with open(OUT / "progress.jsonl", "a") as file: file.write('{"step": 1}' + " " * 2**20 + "\\n")
-def churn():
-    if not os.fork():
-        while True:
-            child = os.fork()
-            if not child: os._exit(0)
-            os.waitpid(child, 0)
 '''
 
 
 MEMORY = ("ran out of memory", "MemoryError", "ENOMEM", "GiB of memory (limits.memory_gb)")
 PROCESSES = ("EAGAIN", "can't start new thread", "more than 40 processes", "GiB of memory (limits.memory_gb)")
-DISK = ("left more than 0.02 GiB", "files without a name", "permissions 300", "ENOSPC")
-NOISE = ("printed more than 1 MiB", "wrote more than 16 MiB", "is not a report", "left more than 0.02 GiB")
+DISK = ("left more than 0.02 GiB", "files without a name", "ENOSPC")
+NOISE = ("printed more than 1 MiB",)
 FILES = ("left more than 200 files",)
 WITH_GROUPS = 52 if cgroup.find() else 150
 
 KINDS: list[tuple[str, int, int, tuple[str, ...], str]] = [
     ("fork", 400, 60, PROCESSES, ""),
     ("allocate", 150, WITH_GROUPS, MEMORY, ""),
-    ("share", 150, WITH_GROUPS, MEMORY, ""),
     ("memfd", 150, WITH_GROUPS, MEMORY, ""),
     ("out", 60, 60, DISK, ""),
     ("scratch", 60, 60, DISK, ""),
-    ("unseen", 60, 60, DISK, ""),
     ("nameless", 60, 60, DISK, ""),
     ("sparse", 3, 0, ("EFBIG",), ""),
     ("inodes", 200, 200, FILES, ""),
     ("deep", 300, 300, ("nested folders deeper than 64",), "os.chdir(OUT)"),
     ("loud", 30, 30, NOISE, ""),
-    ("reports", 30, 30, NOISE, ""),
 ]
 """A step, how often it is tried, how far it may come at most, and the reasons that may end it: processes;
-memory by malloc, by shared mappings, by files in memory; a disk filled in out/, in TMPDIR, there in a folder that
-cannot be listed, by files without a name; a file of 1 GiB with nothing in it; empty files; folders within folders;
-printing and reporting without end."""
+memory by malloc, by files in memory; a disk filled in out/, in TMPDIR, by files without a name; a file of 1 GiB with
+nothing in it; empty files; folders within folders; printing without end."""
 
 
 @pytest.mark.parametrize(("step", "most", "at_most", "reasons", "before", "level"), crossed(KINDS, "scratch"))
@@ -128,25 +111,6 @@ def test_red_team_a_bomb_in_shared_memory(tmp_path: Path, level: Level) -> None:
     came = defused(tmp_path, "shm", 100, level, ("ENOSPC", "EACCES", "ENOENT", "EROFS"))
     assert came * MIB <= SCRATCH_BYTES + MIB
     assert list(Path("/dev/shm").glob("red-team-*")) == []
-
-
-@pytest.mark.parametrize("level", STRONGEST)
-def test_red_team_a_bomb_behind_a_crowd_that_comes_and_goes(tmp_path: Path, level: Level) -> None:
-    """Fill out/ while processes start and end all the time, which makes looking at them slow."""
-    defused(tmp_path, "out", 60, level, DISK, "for _ in range(6): churn()")
-
-
-@pytest.mark.parametrize("level", STRONGEST)
-def test_red_team_sparse_files_that_take_minutes_to_read(tmp_path: Path, level: Level) -> None:
-    """Two files of 6 GiB with nothing in them, under the default limits: their length counts, and nothing reads them."""
-    code = (
-        "for name in 'ab':\n    with open(OUT / name, 'wb') as file: os.truncate(file.fileno(), 6 * 2**30)\nmodel()\n"
-    )
-    defaults = Limits()
-    settings = {"limits.out_gb": defaults.out_gb, "limits.file_gb": defaults.file_gb}
-    run = attack(Ground.lay(tmp_path), code, level, settings=settings).run
-    assert run.status == "crash" and run.checkpoint is None
-    assert str(run.error).startswith(f"left more than {defaults.out_gb:g} GiB in out/")
 
 
 def test_red_team_memory_that_no_process_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

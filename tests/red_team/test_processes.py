@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +18,10 @@ from tasks.sandbox import cgroup, confinement
 from tasks.sandbox.confinement import Level
 from tests.support.levels import SANDBOXED
 from tests.support.red_team import Assault, Ground, attack
-from tests.support.red_team_neighbours import Neighbours, neighbours
+from tests.support.red_team_neighbours import Neighbours, free, neighbours
 
 TRY = """
-import fcntl, platform, struct, termios
+import fcntl, platform, resource, struct, termios
 VICTIM, ENGINE, KEEPER = TARGETS["victim"], TARGETS["engine"], os.getppid() or 1  # 0: outside of its namespace
 
 def nr(x86_64, aarch64):
@@ -36,11 +35,9 @@ def everybody(number):
         except OSError: pass
     return reached
 
-def owned(pid, number, how):
+def owned(pid, number):
     a, b = socket.socketpair()
-    if how == "F_SETOWN": fcntl.fcntl(a, fcntl.F_SETOWN, pid)
-    elif how == "F_SETOWN_EX": fcntl.fcntl(a, 15, struct.pack("ii", 1, pid))
-    else: fcntl.ioctl(a, 0x8901, struct.pack("i", pid))
+    fcntl.fcntl(a, fcntl.F_SETOWN, pid)
     fcntl.fcntl(a, 10, number)  # F_SETSIG
     fcntl.fcntl(a, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
     b.send(b"x")
@@ -51,9 +48,6 @@ def copied(pid, address):
     remote = (ctypes.c_ulong * 2)(address, 60)
     syscall(nr(310, 270), pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
     return here.raw
-
-def stolen(pid):
-    return os.pread(syscall(nr(438, 438), syscall(nr(434, 434), pid, 0), 0, 0), 100, 0)
 
 def forged():
     for number in range(3, 256):
@@ -86,20 +80,31 @@ def namespace(kind):
 def spaces():
     return sorted(os.readlink("/proc/self/ns/" + kind) for kind in os.listdir("/proc/self/ns"))
 
+def commanded(command, value, path="train.py"):
+    return syscall(nr(72, 25), os.open(path, os.O_RDONLY), command, value)
+
+def limited(*bounds):
+    resource.setrlimit(resource.RLIMIT_CORE, bounds)
+    resource.prlimit(0, resource.RLIMIT_CORE, bounds)
+    return resource.getrlimit(resource.RLIMIT_CORE)
+
+def held():
+    fcntl.flock(os.open("train.py", os.O_RDONLY), fcntl.LOCK_EX)
+    if not os.fork():
+        if not os.fork(): os.setsid(); time.sleep(60)
+        os._exit(0)
+    os.wait()
+
+FLAGS = struct.pack("l", 0x80 | 0x40 | 0x08)  # no access times, no dump, written out at once
 before = spaces()
 attempt("signal everybody", lambda: everybody(signal.SIGURG))
 attempt("kill", lambda: os.kill(VICTIM, signal.SIGKILL))
 attempt("kill the engine", lambda: os.kill(ENGINE, signal.SIGURG))
 attempt("kill the keeper", lambda: os.kill(KEEPER, signal.SIGKILL))
-attempt("end the keeper", lambda: os.kill(KEEPER, signal.SIGTERM))
-attempt("tkill", lambda: syscall(nr(200, 130), VICTIM, 9))
-attempt("queue", lambda: syscall(nr(129, 138), VICTIM, 9, (ctypes.c_long * 16)(9, 0, -1)))
 attempt("pidfd", lambda: syscall(424, syscall(434, VICTIM, 0), 9, 0, 0))
-for how in ("F_SETOWN", "F_SETOWN_EX", "FIOSETOWN"):
-    attempt(how, lambda: owned(VICTIM, signal.SIGKILL, how))
+attempt("F_SETOWN", lambda: owned(VICTIM, signal.SIGKILL))
 attempt("ptrace", lambda: syscall(nr(101, 117), 16, VICTIM, 0, 0))
 attempt("copy memory", lambda: copied(VICTIM, TARGETS["address"]))
-attempt("steal a file", lambda: stolen(VICTIM))
 attempt("write memory", lambda: os.pwrite(os.open(f"/proc/{VICTIM}/mem", os.O_WRONLY), b"hacked", TARGETS["address"]))
 attempt("forge", forged)
 for pid, who in ((VICTIM, "victim"), (ENGINE, "engine")):
@@ -109,29 +114,20 @@ for pid, who in ((VICTIM, "victim"), (ENGINE, "engine")):
     attempt(f"scheduler of the {who}", lambda: os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0)))
     attempt(f"ioprio of the {who}", lambda: syscall(nr(251, 30), 1, pid, 3 << 13))
     attempt(f"oom of the {who}", lambda: pathlib.Path(f"/proc/{pid}/oom_score_adj").write_text("1000"))
-attempt("renice the user", lambda: os.setpriority(os.PRIO_USER, 0, os.nice(0) + 1))
 attempt("shared memory", lambda: shared(TARGETS["shm"]))
-attempt("remove shared memory", lambda: syscall(nr(31, 195), TARGETS["shm id"], 0, 0))
 attempt("receive a message", lambda: [syscall(nr(70, 188), TARGETS["queue id"], held := ctypes.create_string_buffer(80), 60, 0, 0o4000), held.raw][1])
-attempt("message queue", lambda: syscall(nr(240, 180), b"red-team", os.O_RDWR | os.O_CREAT, 0o600, 0))
 attempt("mount", lambda: syscall(nr(165, 40), b"tmpfs", str(OUT).encode(), b"tmpfs", 0, 0))
 attempt("bind mount", lambda: syscall(nr(428, 428), -100, b"/", 1))
-attempt("unmount", lambda: syscall(nr(166, 39), b"/proc", 2))
 attempt("unshare", lambda: syscall(nr(272, 97), 0x10000000))
 attempt("clone a namespace", lambda: syscall(nr(56, 220), 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0) or os._exit(0))
 attempt("chroot", lambda: rooted("/proc/1/root"))
-attempt("pivot_root", lambda: syscall(nr(155, 41), str(OUT).encode(), str(OUT).encode()))
 attempt("setns", lambda: namespace("user"))
 note("spaces", got=str(before == spaces()))
 attempt("clock", lambda: time.clock_settime(time.CLOCK_REALTIME, time.time() + 2))
-attempt("host name", lambda: socket.sethostname("red-team"))
-attempt("add_key", lambda: syscall(nr(248, 217), b"user", b"red", b"team", 4, -4))
 attempt("keyctl", lambda: syscall(nr(250, 219), 11, -4, 0, 0))
 attempt("io_uring", lambda: syscall(425, 4, ctypes.create_string_buffer(200)))
 attempt("bpf", lambda: syscall(nr(321, 280), 0, ctypes.create_string_buffer(120), 72))
 attempt("perf", lambda: syscall(nr(298, 241), ctypes.create_string_buffer(120), -1, 0, -1, 0))
-attempt("userfaultfd", lambda: syscall(nr(323, 282), 0))
-attempt("file by handle", lambda: syscall(nr(304, 265), -100, ctypes.create_string_buffer(160), 0))
 attempt("watch", lambda: syscall(nr(254, 27), _libc.inotify_init1(0), os.path.dirname(TARGETS["judge"]).encode(), 2))
 attempt("kernel log", lambda: syscall(nr(103, 116), 3, ctypes.create_string_buffer(100), 100))
 attempt("a call of another kind", lambda: syscall(0x40000000 + nr(101, 117), 16, VICTIM, 0, 0))
@@ -141,12 +137,25 @@ for path in ("/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/sys/fs/cg
 for group in TARGETS["groups"]:
     attempt("leave " + group, lambda: pathlib.Path(group).write_text(str(os.getpid())))
 note("group", got=open("/proc/self/cgroup").read()[:2000])
-attempt("tty", lambda: typed("/dev/tty"))
 attempt("pty", lambda: typed(TARGETS["pty"]))
 attempt("setuid", lambda: os.setuid(0) or os.seteuid(0))
 attempt("su", lambda: subprocess.run(["su", "-c", "grep CapEff /proc/self/status; id -u"], stdin=-3, capture_output=True, timeout=5).stdout)
 for name in ("NoNewPrivs", "CapEff", "CapPrm", "CapInh", "CapAmb", "Uid", "Seccomp"):
     note(name, got=line(name))
+attempt("lease", lambda: commanded(1024, fcntl.F_WRLCK))
+attempt("notice", lambda: commanded(1026, 0x80000000 | 0x3F, "."))
+attempt("owner", lambda: commanded(8, os.getppid()))
+attempt("flags", lambda: fcntl.ioctl(os.open("train.py", os.O_RDONLY), 0x40086602, FLAGS))
+attempt("secret memory", lambda: syscall(447, 0))
+attempt("real time", lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)))
+attempt("favour", lambda: os.nice(-1))
+for knob in ("oom_score_adj", "coredump_filter", "timerslack_ns", "autogroup", "comm", "sched"):
+    attempt("knob " + knob, lambda: os.write(os.open("/proc/self/" + knob, os.O_WRONLY), b"0"))
+attempt("no core", lambda: limited(0, 0))
+attempt("core", lambda: limited(2**20, 2**20))
+attempt("queued signals", lambda: resource.getrlimit(resource.RLIMIT_SIGPENDING)[1] > 4096)
+attempt("hold a lock", held)
+note("oom", got=pathlib.Path("/proc/self/oom_score_adj").read_text().strip())
 model()
 raise SystemExit(3)
 """
@@ -155,33 +164,33 @@ CONTROL = (
     TRY.partition("before = spaces()")[0]
     + """
 attempt("kill the engine", lambda: os.kill(ENGINE, signal.SIGURG))
-attempt("renice the victim", lambda: os.setpriority(os.PRIO_PROCESS, VICTIM, os.nice(0) + 3))
 attempt("shared memory", lambda: shared(TARGETS["shm"]))
 attempt("pty", lambda: typed(TARGETS["pty"]))
-attempt("F_SETOWN", lambda: owned(VICTIM, signal.SIGKILL, "F_SETOWN"))
+attempt("F_SETOWN", lambda: owned(VICTIM, signal.SIGKILL))
 """
 )
 """Those that hurt nobody else where there is no sandbox."""
 
 REFUSED = {
-    "killing": ("kill", "tkill", "queue", "pidfd", "kill the engine"),
-    "looking into a process": ("ptrace", "copy memory", "write memory", "steal a file"),
+    "killing": ("kill", "pidfd", "kill the engine"),
+    "looking into a process": ("ptrace", "copy memory", "write memory"),
     "slowing a process": tuple(
         f"{what} of the {who}"
         for what in ("prlimit", "nice", "affinity", "scheduler", "ioprio", "oom")
         for who in ("victim", "engine")
     ),
-    "memory and messages of the user": ("shared memory", "remove shared memory", "receive a message"),
-    "leaving its namespaces": (
-        *("mount", "bind mount", "unmount", "unshare", "clone a namespace", "chroot", "pivot_root", "setns"),
-    ),
-    "the machine": ("clock", "host name"),
-    "keys": ("add_key", "keyctl"),
-    "doors of the kernel": (
-        *("io_uring", "bpf", "perf", "userfaultfd", "file by handle", "kernel log", "watch", "a call of another kind"),
-    ),
-    "the terminal": ("tty", "pty"),
+    "memory and messages of the user": ("shared memory", "receive a message"),
+    "leaving its namespaces": (*("mount", "bind mount", "unshare", "clone a namespace", "chroot", "setns"),),
+    "the machine": ("clock",),
+    "keys": ("keyctl",),
+    "doors of the kernel": (*("io_uring", "bpf", "perf", "kernel log", "watch", "a call of another kind"),),
+    "the terminal": ("pty",),
     "its keeper": ("forge",),
+    "files that others open": ("lease", "notice", "owner", "flags"),
+    "running before everybody else": ("real time", "favour", "secret memory"),
+    "a better place when memory is short": tuple(
+        f"knob {name}" for name in ("oom_score_adj", "coredump_filter", "timerslack_ns", "autogroup", "comm", "sched")
+    ),
 }
 """What nothing may come of. What is tried besides has effects in its own namespace, or none."""
 
@@ -208,16 +217,14 @@ def test_red_team_reaching_other_processes_and_the_kernel(tried: Tried, kind: st
 
 
 def test_red_team_what_is_around_a_program_is_as_it_was(tried: Tried) -> None:
-    """After signals to every number that a process may have and to the owners of sockets, new priorities of the whole
-    user, queues and typing: the victim lives and answers, nobody was signalled, no secret is out."""
+    """After signals to every number that a process may have and to the owner of a socket, queues and typing: the victim
+    lives and answers, nobody was signalled, no secret is out."""
     attempts, around = tried.assault.attempts, tried.around
-    more = {"signal everybody", "F_SETOWN", "F_SETOWN_EX", "FIOSETOWN", "renice the user"}
-    assert more | {"message queue", "kill the keeper", "end the keeper"} <= attempts.keys()
+    assert {"signal everybody", "F_SETOWN", "kill the keeper"} <= attempts.keys()
     assert attempts["signal everybody"].got is not None and around.signals == []
     assert around.victim.poll() is None and around.asked() == around.ground.secret
     assert around.states() == around.before
     assert around.shared() == around.ground.secret.encode() and around.typed() == b""
-    assert not Path("/dev/mqueue/red-team").exists() and socket.gethostname() != "red-team"
     assert attempts["spaces"].got == "True", "it is where it was"
     assert tried.assault.leaks(around.ground.secret) == []
     # It has neither killed its keeper nor spoken for it, also by the descriptors of both.
@@ -244,6 +251,16 @@ def test_red_team_gaining_rights(tried: Tried) -> None:
     assert "CapEff" not in str(attempts["su"].got) or "CapEff:\\t0000000000000000" in str(attempts["su"].got)
     user = confinement.NOBODY if tried.level == "bwrap" else os.geteuid()
     assert set(str(attempts["Uid"].got).split()) == {str(user)}
+
+
+def test_red_team_what_is_granted_has_no_effect_on_others(tried: Tried) -> None:
+    """Only a core limit of exactly 1 byte keeps a handler that is a program from being started, as root. Waiting
+    signals are counted for all processes of a user: a program has a share. A lock on a file that it may read is free
+    again when the trial has ended."""
+    attempts, file = tried.assault.attempts, tried.assault.place.workspace / "train.py"
+    assert attempts["no core"].got == attempts["core"].got == "(1, 1)" and attempts["queued signals"].got == "False"
+    assert not attempts["hold a lock"].refused and free(file)
+    assert attempts["oom"].got == "800", "it is the first to be killed"
 
 
 def test_red_team_without_a_sandbox_its_neighbours_are_reached(tmp_path: Path) -> None:

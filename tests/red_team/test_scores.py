@@ -6,9 +6,7 @@ number: it gets it, or none with a reason.
 
 from __future__ import annotations
 
-import json
 import textwrap
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +19,6 @@ from tasks.rules.greedy import Greedy
 from tasks.run_checks import plausible, plausible_beside
 from tasks.sandbox.confinement import Level
 from tasks.store.workspace import TrialDir
-from tasks.system import orphans
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, Verdict, best
 from tests.support.histories import undemanding
@@ -111,9 +108,7 @@ def test_red_team_a_result_that_training_wrote_is_not_read(tmp_path: Path, level
         assert assault.attempts["workspace/result.json"].refused
 
 
-HOOKS = (
-    "sitecustomize.py", "usercustomize.py", "json.py", "os.py", "encodings.py", "hook.pth", "python", "__init__.py",
-)  # fmt: skip
+HOOKS = ("sitecustomize.py", "json.py", "hook.pth", "python")
 PAYLOAD = """
 import sys
 argv = getattr(sys, "argv", [])
@@ -159,30 +154,6 @@ def test_red_team_import_hooks_for_the_judge(tmp_path: Path, level: Level, place
     assert {attempt.refused for attempt in assault.attempts.values()} == {places == OUTSIDE}
     assert assault.judge().value == HONEST
     assert not ground.changed()
-
-
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_what_waits_to_swap_the_checkpoint_is_dead_by_then(tmp_path: Path, level: Level) -> None:
-    """A daemon of the training waits until that has ended, and then keeps putting a better model in its place."""
-    swaps = """
-        daemon = os.fork()
-        if not daemon:
-            os.setsid()
-            if os.fork():
-                os._exit(0)
-            time.sleep(1.4)
-            while True:
-                pathlib.Path(OUT, 'new').write_text(json.dumps({'x': 1.0}))
-                os.replace(OUT / 'new', OUT / 'model.json')
-        os.waitpid(daemon, 0)
-        note('left a daemon')
-    """
-    assault = attack(Ground.lay(tmp_path), MODEL + textwrap.dedent(swaps), level, marker="red/daemon")
-    assert "left a daemon" in assault.attempts
-    assert assault.judge().value == HONEST
-    assert not orphans.marked("red/daemon")
-    time.sleep(0.2)
-    assert json.loads((assault.place.out / "model.json").read_text()) == {"x": 2.0}
 
 
 # What it claims to have trained

@@ -76,12 +76,6 @@ def test_forged_words_neither_break_the_engine_nor_sell_a_package(tmp_path: Path
         assert "pip install" not in str(run.error) and "add it to" not in str(run.error)
 
 
-@pytest.mark.parametrize("module", ["judge", "environment", "fit"])
-def test_nobody_is_told_to_show_the_judge_to_a_program(tmp_path: Path, module: str) -> None:
-    run = train(tmp_path, SANDBOXED[0], f"raise ImportError(\"No module named '{module}'\")")
-    assert run.status == "crash" and "add it to" not in str(run.error)
-
-
 ORDINARY = """
 import asyncio, concurrent.futures, fcntl, mmap, os, resource, shutil, sqlite3, subprocess, sys, tempfile, threading
 import numpy, psutil

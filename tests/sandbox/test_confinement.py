@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import venv
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 import environments
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level, VisiblePaths
-from tasks.sandbox.interpreter import interpreter_of
 from tasks.sandbox.program import CannotStart
 from tests.support.levels import SANDBOXED
 from tests.support.sandboxed import answers, run
@@ -46,36 +44,6 @@ def test_what_an_environment_lists_is_readable_and_nothing_beside_it(tmp_path: P
         f"print(json.dumps([read(path) for path in {[str(tmp_path / path) for path in paths]}]))\n"
     )
     assert answers(tmp_path, level, code, view=view) == ["given", "given too", None, None, None]
-
-
-@pytest.fixture
-def around(tmp_path: Path) -> Path:
-    """A folder of somebody's, made into a virtual environment."""
-    folder = tmp_path / "somebody"
-    for name in ("thesis", ".ssh"):
-        (folder / name).mkdir(parents=True)
-    for name in ("secret.txt", "thesis/secret.txt", ".ssh/secret.txt"):
-        (folder / name).write_text("secret")
-    venv.create(folder, symlinks=True)
-    (folder / "lib/module.py").write_text("code")
-    return folder
-
-
-@pytest.mark.parametrize("level", SANDBOXED)
-def test_a_virtual_environment_around_a_folder_with_secrets_does_not_show_them(
-    tmp_path: Path, around: Path, level: Level
-) -> None:
-    code = (
-        "import json, pathlib, sys\n"
-        "seen = [sys.prefix]\n"
-        "for name in ('lib/module.py', 'secret.txt', 'thesis/secret.txt', '.ssh/secret.txt'):\n"
-        "    try: seen.append(pathlib.Path(sys.prefix, name).read_text())\n"
-        "    except OSError: seen.append(None)\n"
-        "print(json.dumps(seen))\n"
-    )
-    own = interpreter_of(str(around))
-    view = VisiblePaths(confinement.visible(own), (), python=own.executable)
-    assert answers(tmp_path, level, code, view=view) == [str(around), "code", None, None, None]
 
 
 @pytest.mark.parametrize("level", SANDBOXED)

@@ -74,24 +74,6 @@ def test_the_machine_is_at_fault_where_no_edit_can_have_made_the_program_say_so(
         train(tmp_path, AT_FAULT, SETTINGS)
 
 
-GREEDY = """
-import os, time
-if os.fork() == 0:
-    held = bytearray(os.urandom(2**20) * 400)
-    time.sleep(20)
-    os._exit(0)
-os.wait()
-"""
-"""A process that uses more memory than the program may."""
-
-
-def test_the_machine_is_not_blamed_for_a_process_that_was_killed_at_the_programs_own_limit(tmp_path: Path) -> None:
-    line = json.dumps({"failed": "a process was killed from outside", "retry": True})
-    say = f"(args.out / 'progress.jsonl').write_text({line!r} + '\\n')\nraise SystemExit(3)\n"
-    run = train(tmp_path, f"{FIT}{GREEDY}{say}", SETTINGS, **{"limits.memory_gb": 0.2})
-    assert run.status == "crash" and run.error and "(limits.memory_gb)" in run.error
-
-
 @pytest.mark.parametrize(
     ("what", "old", "new"),
     [

@@ -21,12 +21,12 @@ from tests.support.toy import FIT, QUADRATIC, quadratic
 PROGRAM = f"""import sys
 import pathlib
 import lander_tools
-beside = pathlib.Path(lander_tools.__file__).parents[1] / "judge.py"
-try:
-    beside.read_text()
-    sys.exit("it reads what lies beside the package")
-except OSError:
-    print(sys.executable, lander_tools.__file__)
+for beside in (pathlib.Path(lander_tools.__file__).parents[1] / "judge.py", pathlib.Path(sys.prefix) / "secret.txt"):
+    try:
+        beside.read_text()
+        sys.exit("it reads what lies beside the package or the interpreter")
+    except OSError:
+        print(sys.executable, lander_tools.__file__)
 {FIT}"""
 
 
@@ -35,6 +35,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with two packages in editable mode: by a path, and by the import hook of setuptools."""
     folder = tmp_path_factory.mktemp("theirs")
     venv.create(folder / "venv", symlinks=True)
+    (folder / "venv/secret.txt").write_text("somebody's")
     for name in ("lander_tools", "hooked"):
         (folder / f"src/{name}").mkdir(parents=True)
         (folder / f"src/{name}/__init__.py").touch()

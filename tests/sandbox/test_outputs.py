@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,24 +24,6 @@ def out(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def abyss() -> Iterator[Path]:
-    """Folders in one another, more than a path, a recursion or a table of descriptors holds; only `rm` removes them."""
-    with tempfile.TemporaryDirectory() as made:
-        top = Path(made) / "out"
-        top.mkdir()
-        here = os.open(top, os.O_RDONLY)
-        for _ in range(3_000):
-            os.mkdir("d", dir_fd=here)
-            deeper = os.open("d", os.O_RDONLY, dir_fd=here)
-            os.close(here)
-            here = deeper
-        os.close(os.open("bottom", os.O_WRONLY | os.O_CREAT, dir_fd=here))
-        os.close(here)
-        yield top
-        subprocess.run(["rm", "-rf", top], check=True)
-
-
 def everything(out: Path) -> None:
     """Look at a tree in every way."""
     outputs.excess(out, Limits())
@@ -61,9 +40,7 @@ def open_descriptors() -> int:
     ("change", "same"),
     [
         (lambda out: (out / "progress.jsonl").write_text("other reports"), True),
-        (lambda out: os.utime(out / "weights/policy.pt", (1, 1)), True),
         (lambda out: (out / "weights/policy.pt").write_bytes(b"Weights"), False),
-        (lambda out: (out / "weights/policy.pt").rename(out / "weights/p"), False),
         (lambda out: (out / "weights/progress.jsonl").write_text(""), False),
     ],
 )
@@ -75,7 +52,7 @@ def test_the_digest_changes_with_the_checkpoint_and_with_nothing_else(
     assert (outputs.checkpoint(out) == before) is same
 
 
-@pytest.mark.parametrize("target", ["/etc/passwd", "../../secret", "../..", "policy.pt/..", "a/../../b"])
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../secret", "policy.pt/.."])
 def test_a_link_that_may_lead_out_is_a_fault_and_one_that_stays_inside_is_not(target: str, out: Path) -> None:
     for number, inside in enumerate(("policy.pt", "../weights", "..", "nowhere")):
         (out / f"weights/{number}").symlink_to(inside)
@@ -98,54 +75,6 @@ def test_a_link_is_never_followed_whatever_it_points_to(out: Path, tmp_path: Pat
     assert outputs.excess(out, Limits(out_files=5, out_gb=50_000 / 2**30)) is None
 
 
-def bind(path: Path) -> None:
-    """Leave a socket; its address must be short, so it is bound from inside its folder."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        here = Path.cwd()
-        os.chdir(path.parent)
-        try:
-            listener.bind(path.name)
-        finally:
-            os.chdir(here)
-
-
-def named(path: Path) -> None:
-    """Leave a file whose name is no text, and long."""
-    Path(os.fsdecode(bytes(path.parent) + b"/\x1b[2J\xe2\x80\xae" + b"x" * 200 + b"\xff")).write_text("")
-
-
-@pytest.mark.parametrize(
-    ("leave", "words"),
-    [
-        (os.mkfifo, "left 'odd' in out/, which is a pipe, a socket or a device: leave plain files"),
-        (bind, "left 'odd' in out/, which is a pipe, a socket or a device: leave plain files"),
-        (lambda path: os.link(path.parent / "weights/policy.pt", path), "which is hard-linked"),
-        (lambda path: path.mkdir(0o300), "left 'odd' in out/ with permissions 300: let its owner read it"),
-        (lambda path: path.mkdir(0o600), "left 'odd' in out/ with permissions 600: let its owner read it"),
-        (lambda path: path.touch(0o200), "left 'odd' in out/ with permissions 200: let its owner read it"),
-        (named, r"left '\x1b[2J\u202exxxxx"),
-        (named, "xxx...' in out/, whose name is not UTF-8"),
-    ],
-)
-def test_what_is_no_plain_file_or_folder_is_a_fault(leave: Callable[[Path], object], words: str, out: Path) -> None:
-    leave(out / "odd")
-    message = outputs.fault(out) or ""
-    assert words in message and message.isprintable()
-    assert outputs.checkpoint(out)
-    if (out / "odd").is_dir():
-        (out / "odd").chmod(0o700)
-
-
-def test_thousands_of_nested_folders_are_a_fault_and_not_our_end(abyss: Path) -> None:
-    before = open_descriptors()
-
-    assert "nested folders deeper than 64" in (outputs.fault(abyss) or "")
-    assert "nested folders deeper than 64" in (outputs.excess(abyss, Limits()) or "")
-    assert outputs.checkpoint(abyss) is None
-    assert outputs.newest(abyss) == 0
-    assert open_descriptors() == before
-
-
 def test_what_is_too_much_is_said_with_its_limit_and_a_file_with_nothing_in_it_costs_its_length(out: Path) -> None:
     assert outputs.excess(out, Limits(out_files=3)) is None
     assert "left more than 2 files and folders in out/" in str(outputs.excess(out, Limits(out_files=2)))
@@ -155,12 +84,10 @@ def test_what_is_too_much_is_said_with_its_limit_and_a_file_with_nothing_in_it_c
     assert "left more than 8 GiB" in str(outputs.excess(out, Limits()))
 
 
-@pytest.mark.parametrize("instead", ["nothing", "a file", "a link", "a pipe"])
+@pytest.mark.parametrize("instead", ["nothing", "a link", "a pipe"])
 def test_an_out_that_is_no_folder_any_more_is_a_fault(instead: str, out: Path, tmp_path: Path) -> None:
     away = out.rename(tmp_path / "away")
-    if instead == "a file":
-        out.write_text("")
-    elif instead == "a link":
+    if instead == "a link":
         out.symlink_to(away)
     elif instead == "a pipe":
         os.mkfifo(out)

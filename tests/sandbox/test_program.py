@@ -83,7 +83,6 @@ def test_a_start_that_is_broken_off_leaves_no_process_and_nothing_open(
 
 BAD = [
     ("exits with 3", "print('no such file: data.csv')\nraise SystemExit(3)", "exited with status 3\n| no such file"),
-    ("is killed", "import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL (out of memory?)"),
     ("ends without a checkpoint", "print('done')", "left no checkpoint in out/\n| done"),
     (
         "writes broken progress",

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from environments.metric_guards import Guard
-from environments.score import Score
+from environments.score import Guard, Score
 from tasks.stats.certificate import Certificate, Fresh, Searched, conclude, drift, level, shipped
 from tasks.stats.design import ALPHA, Arm, of_groups
 from tasks.stats.permutation import compare

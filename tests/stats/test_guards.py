@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from environments.metric_guards import Guard
-from environments.score import Score
+from environments.score import Guard, Score
 from tasks.stats.guards import fallen, guard_noise
 from tasks.trial import History, Trial
 from tests.support.histories import scored, tried

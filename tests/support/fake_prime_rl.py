@@ -14,7 +14,6 @@ alone; they tell each other what is done by files in the run's directory, which 
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import math
@@ -39,12 +38,8 @@ MODES = {
     "hangs at start": "the engine never answers",
     "stalls": "no batch is sent after step 3, and nothing ends",
     "out of memory": "CUDA has none left in the trainer's second step",
-    "port taken": "the engine cannot bind its port",
-    "deaf": "no batch is sent after step 3, and every process ignores SIGTERM",
-    "orphan": "a process of the engine's stays, in a session of its own and without its environment",
-    "no signal": "every batch is empty, and after ten of them the orchestrator ends",
+    "GPU taken": "another program holds the memory of the engine's GPU",
     "nan": "the loss is no number from step 3 on",
-    "dies in a broadcast": "the trainer is killed while it writes its third weights",
     "refused": "the configuration is not taken",
 }
 SCRIPT = """\
@@ -54,7 +49,6 @@ sys.path.insert(0, {source!r})
 import fake_prime_rl
 sys.exit(fake_prime_rl.{function}(sys.argv[1:]))
 """
-HOLDER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
 STALLS_AFTER, POLL_SECONDS = 3, 0.02
 CHECKOUT = Path(__file__).resolve().parents[1]
 """Of a copy of this file that was laid."""
@@ -82,8 +76,8 @@ def lay(folder: Path, faults: Faults = NORMAL) -> Path:
     source.mkdir(parents=True, exist_ok=True)
     programs.mkdir(parents=True, exist_ok=True)
     shutil.copy(__file__, source / "fake_prime_rl.py")
-    for name in ("rl", "inference", "orchestrator", "trainer", "nvidia-smi"):
-        text = SCRIPT.format(python=sys.executable, source=str(source), function=name.replace("-", "_"))
+    for name in ("rl", "inference", "orchestrator", "trainer"):
+        text = SCRIPT.format(python=sys.executable, source=str(source), function=name)
         (programs / name).write_text(text)
     (programs / "python").write_text("#!/bin/sh\necho 2.11.0 with CUDA 12.8\n")
     for program in programs.iterdir():
@@ -230,8 +224,7 @@ def launched(stage: Stage) -> int:
         if interrupted:
             os._exit(1)
 
-    # What is deaf is so from the start, and everything that it starts inherits it.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if stage.mode == "deaf" else end)
+    signal.signal(signal.SIGTERM, end)
     log(f"Starting inference on GPU(s) {gpus[0]}")
     log(f"Starting trainer on GPU(s) {gpus[-1]}")
     for name in ("inference", "orchestrator", "trainer"):
@@ -253,14 +246,8 @@ def launched(stage: Stage) -> int:
 def inference(arguments: list[str]) -> int:
     """vLLM: what answers on GPU 0."""
     stage = Stage.of(arguments)
-    if stage.mode == "port taken":
-        port = stage.config["inference"]["server"]["port"]
-        return failed(
-            f"OSError: [Errno 98] error while attempting to bind on ('0.0.0.0', {port}): address already in use"
-        )
-    if stage.mode == "orphan" and os.fork() == 0:
-        subprocess.Popen([sys.executable, "-SBc", HOLDER, str(CHECKOUT)], env={}, start_new_session=True)
-        os._exit(0)
+    if stage.mode == "GPU taken":
+        return failed("ValueError: Free memory on device (3.1/79.1 GiB) is less than desired GPU memory utilization")
     if stage.mode != "hangs at start":
         stage.engine_is_up.touch()
     for_ever()
@@ -276,10 +263,8 @@ def orchestrator(arguments: list[str]) -> int:
             return failed(f"ModuleNotFoundError: No module named {plugin!r}")
     assert Path(source["env"]["taskset"]["path"]).read_text()
     wait_for(stage.engine_is_up)
-    if stage.mode == "no signal":
-        return failed("RuntimeError: 10 consecutive empty train batches")
     for step in stage.steps:
-        if stage.mode in ("stalls", "deaf") and step > STALLS_AFTER:
+        if stage.mode == "stalls" and step > STALLS_AFTER:
             for_ever()
         wait_for(stage.broadcast(step - 1) / "STABLE")
         quality = quality_of(stage.broadcast(step - 1) / "model.safetensors")
@@ -314,20 +299,6 @@ def hand_on(stage: Stage, step: int, quality: float) -> None:
     """Leave the weights of a step, and of the steps before keep one."""
     file, data = stage.broadcast(step) / "model.safetensors", weights(quality, os.urandom(64))
     file.parent.mkdir(parents=True)
-    if (stage.mode, step) == ("dies in a broadcast", 3):
-        file.write_bytes(data[: len(data) // 2])
-        os.kill(os.getpid(), signal.SIGKILL)
     file.write_bytes(data)
     (file.parent / "STABLE").touch()
     shutil.rmtree(stage.broadcast(step - 2), ignore_errors=True)
-
-
-def nvidia_smi(arguments: list[str]) -> int:
-    """A machine with two GPUs; another checkout beside this one has others."""
-    here = hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:8]
-    values = {"index": ("0", "1"), "uuid": [f"GPU-{here}-0000-0000-0000-00000000000{index}" for index in (0, 1)]}
-    for word in arguments:
-        key, _, fields = word.partition("=")
-        for row in zip(*map(values.get, fields.split(",")), strict=True) if key == "--query-gpu" else ():
-            sys.stdout.write(", ".join(row) + "\n")
-    return 0

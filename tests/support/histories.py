@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import environments
 from environments import Environment
-from environments.metric_guards import Guard
-from environments.score import Score
+from environments.score import Guard, Score
 from tasks import propose
 from tasks.decide import weigh
 from tasks.proposing.brief import Brief

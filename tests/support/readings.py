@@ -46,7 +46,3 @@ def crashes() -> None:
 
 def is_killed() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def says_much() -> str:
-    return "x" * 2**26

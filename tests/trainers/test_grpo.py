@@ -68,16 +68,6 @@ def weights(model: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("completion", "answer", "earned"),
-    [("so it is $1,250.00.", "1250", 1.0), ("17 is not it, 18 is", "17", 0.0), ("no idea", "17", 0.0)],
-)
-def test_an_answer_earns_something_if_its_last_number_is_the_right_one(
-    completion: str, answer: str, earned: float
-) -> None:
-    assert grpo.reward("3+7+5+2", completion, answer) == earned
-
-
-@pytest.mark.parametrize(
     ("params", "said"),
     [
         ({"group_size": 1}, "group_size must be finite and from 2 to inf, got 1"),
@@ -90,16 +80,6 @@ def test_parameters_that_cannot_be_are_refused_by_name(params: dict[str, Any], s
     with pytest.raises(_program.Refused) as refused:
         grpo.Params.parse(params)
     assert said in str(refused.value)
-
-
-def test_sigterm_breaks_in_once_and_only_where_it_may() -> None:
-    budget = grpo.InterruptibleBudget(1e6, 10)
-    budget.stop()
-    assert budget.spent
-    budget.interruptible = True
-    with pytest.raises(grpo.Stopped):
-        budget.stop()
-    budget.stop()  # the second one comes while the model is saved
 
 
 def test_the_same_answer_is_scored_once_with_all_that_its_question_holds(tmp_path: Path) -> None:
@@ -256,15 +236,6 @@ def test_a_training_in_which_all_answers_earn_the_same_gives_up_and_says_so(
     failed = progress(tmp_path / "out")[-1]
     assert failed == {"failed": "no learning signal: all 16 answers of the first 2 steps earned 0", "retry": False}
     assert not (tmp_path / "out" / "model").exists()
-
-
-@quietly
-def test_a_training_that_diverges_says_so(train: Callable[..., int], data: Path, tmp_path: Path) -> None:
-    wild = {"learning_rate": 1e30, "warmup_steps": 0, "anneal": False}
-    assert train(config(tmp_path / "out", data, steps=10_000, params=wild)) == 1
-    failed = progress(tmp_path / "out")[-1]
-    assert failed["failed"].startswith("diverged: ")
-    assert failed["retry"] is False
 
 
 PATIENCE = 400

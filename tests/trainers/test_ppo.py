@@ -147,16 +147,6 @@ def test_log_probabilities_and_entropies_agree_with_torch() -> None:
     torch.testing.assert_close(entropies, bell.entropy().sum(-1))
 
 
-def test_rewards_are_learnt_on_the_scale_of_the_returns_if_so_configured(tmp_path: Path) -> None:
-    """The same life, paid a thousand times as much: only a critic that is shown scaled rewards can follow."""
-    params = {"learning_rate": 3e-3, "num_steps": 16, "hidden": 16, "normalize_rewards": True}
-    kwargs = {"length": 5, "pay": 1000.0}
-    agent = train(config(tmp_path, "Ticks-v0", steps=4000, params=params, kwargs=kwargs))
-    values = agent.value(torch.tensor([[50.0], [4.0]]))
-    assert 0 < values.min() < values.max() < 10
-    assert progress(tmp_path)[-1]["metrics"]["return/mean"] == 15_000.0
-
-
 def test_a_checkpoint_holds_tensors_numbers_and_strings_and_gives_the_same_agent_back(tmp_path: Path) -> None:
     out = tmp_path / "out"
     agent = train(config(out, "Pendulum-v1", steps=500, params={"num_steps": 16, "normalize_observations": True}))
@@ -196,9 +186,7 @@ def test_sigterm_saves_and_exits_cleanly(tmp_path: Path) -> None:
     ("params", "reason"),
     [
         ({"learning_rat": 1e-3}, "unknown parameter 'learning_rat'; known are learning_rate, num_envs, num_steps"),
-        ({"num_envs": 4.5}, "num_envs must be of type int, got 4.5"),
         ({"gamma": 1.5}, "gamma must be finite and from 0 to 1, got 1.5"),
-        ({"learning_rate": float("nan")}, "learning_rate must be finite"),
         ({"num_envs": 64}, "num_envs is 64, more than the 32 steps of the budget"),
     ],
 )

@@ -18,14 +18,8 @@ import pytest
 from numpy.typing import NDArray
 
 import _program
-import environments
-from tasks.store.workspace import TrialDir, trainer_files
-from tasks.train import run_program
-from tasks.trial import Proposal
 from tests.support import trainer_process as trainer_programs
 from tests.support.lazy import LazyModule
-from tests.support.toy import SANDBOX
-from tests.support.trainer_process import progress
 
 if TYPE_CHECKING:
     import torch
@@ -87,17 +81,6 @@ def test_nobody_waits_for_a_fork_longer_than_the_budget() -> None:
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.slow
-def test_on_the_same_number_of_cores_a_seed_gives_the_same_policy(tmp_path: Path) -> None:
-    policies = []
-    for name, cores in (("one", 2), ("again", 2), ("alone", 1)):
-        params = {"num_steps": 32, "normalize_observations": True}
-        train(config(tmp_path / name, steps=2048, params=params, cores=cores))
-        policies.append((tmp_path / name / "policy.pt").read_bytes())
-    assert policies[0] == policies[1]
-    assert policies[0] != policies[2]
-
-
 def test_two_processes_play_what_one_plays_where_no_action_is_drawn(tmp_path: Path) -> None:
     params, batches = ppo.Params(num_envs=5), []
     for cores in (1, 2):
@@ -112,44 +95,6 @@ def test_two_processes_play_what_one_plays_where_no_action_is_drawn(tmp_path: Pa
     for alone, together in zip(*batches, strict=True):
         assert all(np.array_equal(part[:, lanes], other) for part, other in zip(alone, together, strict=True))
     assert all(batch[-1].any() for batch in batches[0])  # episodes ended, and others began
-
-
-@pytest.mark.slow
-def test_forks_end_with_the_program_in_the_middle_of_a_rollout(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    started = trainer_programs.program(
-        ppo, tmp_path, config(out, budget_seconds=600.0, cores=3, params={"num_steps": 10**6})
-    )
-    while started.poll() is None and not ((out / "progress.jsonl").exists() and progress(out)):
-        time.sleep(0.05)
-    forks = psutil.Process(started.pid).children()
-    assert len(forks) == 2
-    for process in (*forks, started):  # as a whole group is told to end; forks leave that to the first process
-        process.send_signal(signal.SIGTERM)
-    _, errors = started.communicate(timeout=60)
-    assert started.returncode == 0, errors.decode()
-    assert psutil.wait_procs(forks, timeout=30)[1] == []
-    assert (out / "policy.pt").exists()
-
-
-@pytest.mark.slow
-def test_it_trains_in_the_sandbox_and_leaves_no_process_behind(tmp_path: Path) -> None:
-    folder, files = tmp_path / "env", tmp_path / "program"
-    folder.mkdir()
-    files.mkdir()
-    (folder / "environment.toml").write_text(
-        'metric = "return/mean"\ndirection = "maximize"\ntrainer = "ppo"\njudge = "control"\ndevice = "cpu"\n'
-        'budget_seconds = 100\nbudget_steps = 4096\nstartup_seconds = 100\n[control]\nid = "CartPole-v1"\n'
-    )
-    for source, name in trainer_files("ppo"):
-        (files / name).write_bytes(source.read_bytes())
-    text = (files / "train.py").read_text()
-    assert 'config.get("cores", 1)' in text
-    (files / "train.py").write_text(text.replace('config.get("cores", 1)', "3"))
-    place = TrialDir(tmp_path / "trials/0001")
-    run = run_program("test/workers", environments.load(folder), SANDBOX, files, place, Proposal({}), seed=7)
-    assert (run.status, run.error, run.steps) == ("finished", None, 4096)
-    assert place.log.read_text() == ""
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")

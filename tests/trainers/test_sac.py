@@ -137,13 +137,6 @@ def test_actions_arrive_inside_the_action_space(tmp_path: Path, space: gym.Space
     train(config(tmp_path, "SacEndless-v0", steps=100, params=params, kwargs={"action_space": space}))
 
 
-def test_training_stops_when_the_time_is_over_even_between_the_updates_of_one_step(tmp_path: Path) -> None:
-    train(config(tmp_path, budget_seconds=0.3, params={"random_steps": 1, "updates_per_step": 1e6}))
-    assert 0.3 <= progress(tmp_path)[-1]["elapsed"] < 2
-    assert progress(tmp_path)[-1]["step"] == 2
-    assert progress(tmp_path)[-1]["step_target"] is None
-
-
 LABELLED = gym.spaces.Dict({"count": gym.spaces.Box(0, 9)})
 
 

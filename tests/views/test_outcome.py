@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from environments.metric_guards import Guard
+from environments.score import Guard
 from flows.engine import certifying
 from flows.status import document, summary
 from flows.views import overview

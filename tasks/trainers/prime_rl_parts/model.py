@@ -13,8 +13,7 @@ import shutil
 from pathlib import Path
 
 from _program import Failed
-from prime_rl_parts.keys import at
-from prime_rl_parts.run import Run
+from prime_rl_parts.run import Run, at
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PACKAGE = "safetensors"
@@ -51,7 +50,6 @@ def assemble(run: Run, reached: int) -> None:
         for path in broadcast.glob("*.safetensors*"):  # moved: the engine refuses checkpoints with hard links
             path.rename(making / path.name)
     making.rename(model)
-    run.note(scored_step=step, reached_step=reached)
 
 
 def merge(base: Path, adapter: Path, into: Path) -> None:

@@ -1,22 +1,67 @@
-"""One training: its fixed parameters, what is laid over train.toml, and the command that starts `rl`."""
+"""One training: its parameters as keys of prime-rl, what is laid over train.toml, and the command that starts `rl`."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from _program import Failed, parse
-from prime_rl_parts.keys import at, laid_over
 
 HARNESSES = Path(__file__).with_name("harnesses")
 """Our verifiers harness, which prime-rl's processes import by its name alone."""
+PORT = 8000
+"""The first of six, and 21,000 above it that of vLLM's router: the sandbox has ports of its own."""
 CURVE_STEPS = 4
 """Steps between evaluations on data/curve.jsonl: a curve, never a score."""
+
+DOTTED = {
+    "learning_rate": "trainer.optim.lr",
+    "weight_decay": "trainer.optim.weight_decay",
+    "scheduler": "trainer.scheduler.type",
+    "kl_tau": "trainer.loss.kl_tau",
+    "mask_low": "trainer.loss.dppo_mask_low",
+    "mask_high": "trainer.loss.dppo_mask_high",
+    "lora_rank": "trainer.model.lora.rank",
+    "lora_alpha": "trainer.model.lora.alpha",
+    "batch_size": "orchestrator.batch_size",
+    "group_size": "orchestrator.group_size",
+    "algorithm": "orchestrator.algo.type",
+    "max_off_policy_steps": "orchestrator.max_off_policy_steps",
+    "temperature": "orchestrator.train.sampling.temperature",
+    "max_completion_tokens": "orchestrator.train.sampling.max_completion_tokens",
+}
+"""Short names of parameters; any other is prime-rl's own dotted key. Which there are, `rl --dry-run` says."""
+
+
+def as_tables(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as the nested tables of prime-rl."""
+    tables: dict[str, Any] = {}
+    for name, value in params.items():
+        for part in reversed(DOTTED.get(name, name).split(".")):
+            value = {part: value}
+        tables = laid_over(tables, value)
+    return tables
+
+
+def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """One file laid over another, as prime-rl does: tables are merged, all else is replaced, lists as a whole."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = laid_over(merged[key], value) if both else value
+    return merged
+
+
+def at(table: Any, key: str) -> Any:
+    """The value of a dotted key; None where there is none."""
+    for part in key.split("."):
+        table = table.get(part) if isinstance(table, dict) else None
+    return table
 
 
 @dataclass(frozen=True)
@@ -53,9 +98,6 @@ class Run:
     """The text of train.toml, as its author wrote it."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """prime-rl's tables that are laid over it."""
-    gpus: tuple[str, ...] = ("0", "1")
-    port: int = 8000
-    """The first of six, and 21,000 above it that of vLLM's router. In the sandbox they are its own."""
 
     def __post_init__(self) -> None:
         self.home = Path(self.config["out"]) / "prime_rl"
@@ -65,7 +107,6 @@ class Run:
         self.data = Path(self.config["data"] or "nowhere")
         self.base = self.data / "base"
         self.questions = self.home / "train.jsonl"
-        self.facts: dict[str, object] = {}
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -78,8 +119,8 @@ class Run:
     def overlay(self) -> dict[str, Any]:
         """The file that is laid over train.toml: the parameters, and above them what is the engine's."""
         orchestrator: dict[str, Any] = {
-            "env_server_base_port": self.port + 4,
-            "model": {"client": {"base_url": f"http://localhost:{self.port}/v1"}},
+            "env_server_base_port": PORT + 4,
+            "model": {"client": {"base_url": f"http://localhost:{PORT}/v1"}},
             "renderer": {"name": "default"},
             "train": {"source": [self._stated_source() | self._source("train", self.questions)]},
         }
@@ -98,11 +139,11 @@ class Run:
             "deployment": {"gpus_per_node": 2, "num_infer_gpus": 1, "num_train_gpus": 1},
             "weight_broadcast": {"type": "filesystem"},
             "monitors": {"file": {"path": "metrics.jsonl"}},
-            "rollout_transport": {"type": "zmq", "port": self.port + 2},
+            "rollout_transport": {"type": "zmq", "port": PORT + 2},
             "trainer": {"model": {"conversion_dir": str(self.home / "converted")}},
             "inference": {
-                "backend_port": self.port + 1,
-                "server": {"port": self.port},
+                "backend_port": PORT + 1,
+                "server": {"port": PORT},
                 # Or what a request leaves out is taken from the model's generation_config.json: a repetition penalty.
                 "vllm": {"seed": self.config["seed"] % 2**31, "generation_config": "vllm"},
             },
@@ -128,8 +169,6 @@ class Run:
         return mine | {
             "PATH": f"{self.bin}{os.pathsep}{mine.get('PATH', os.defpath)}",
             "PYTHONPATH": os.pathsep.join(map(str, (Path.cwd(), HARNESSES))),
-            "CUDA_VISIBLE_DEVICES": ",".join(self.gpus),
-            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as nvidia-smi counts
             "VLLM_HOST_IP": "127.0.0.1",  # or it asks the network for its own address
             "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it is compiled by nvcc at the start, and only top-k and top-p need it
             **dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"), "1"),
@@ -144,8 +183,3 @@ class Run:
                 command, cwd=self.settings.prime_rl, env=self.variables(), start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
-
-    def note(self, **facts: object) -> None:
-        """Add facts to run.json."""
-        self.facts |= facts
-        (self.home / "run.json").write_text(json.dumps(self.facts, indent=2) + "\n")
