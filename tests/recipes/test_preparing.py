@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import environments
-from environments import Environment
+from environments import Environment, plugins
 from environments.plugins import Refused
 from flows.engine import preparation
 from flows.engine.preparation import ensure_prepared
@@ -23,6 +23,7 @@ from tasks.evaluate import judge_run
 from tasks.recipes import output, preparing
 from tasks.recipes.output import Unfit
 from tasks.stats import holdout_uses
+from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal
@@ -393,3 +394,30 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
     quad = str(quadratic(tmp_path / "quad"))
     with pytest.raises(Refused, match="recipe"):
         preparation.prepare(quad, {}, as_json=False)
+
+
+def helpers_in(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have bundled helpers looked for in another folder."""
+    ours = plugins.folder
+    monkeypatch.setattr(plugins, "folder", lambda name: elsewhere if name == "environments.helpers" else ours(name))
+
+
+def test_a_campaign_keeps_the_helpers_that_it_began_with(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = "from making import identity\n" + RECIPE
+    environment = pool(tmp_path / "pool", more='helpers = ["making"]\n')
+    (tmp_path / "pool/recipes").mkdir()
+    (tmp_path / "pool/recipes/prepare.py").write_text(recipe)
+    toml = tmp_path / "pool/environment.toml"
+    toml.write_text(toml.read_text() + 'program = "recipes/prepare.py"\n')
+    ledger = CampaignSpec.of(environment=str(trusted(environment.folder)), name="n").open()
+    ensure_prepared(ledger, "here")
+    place = ledger.environment.prepared
+    elsewhere = tmp_path / "helpers"
+    elsewhere.mkdir()
+    (elsewhere / "making.py").write_text("def identity(question): return question\n")
+    helpers_in(elsewhere, monkeypatch)
+    assert Ledger.open("n").environment.prepared == place
+    ledger.verify()
+    assert preparing.place(environments.load(tmp_path / "pool"), home) != place

@@ -259,3 +259,22 @@ def test_sigterm_at_any_moment_leaves_a_model_that_loads(turn: int, data: Path, 
     from transformers import AutoModelForCausalLM
 
     AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "model")
+
+
+def test_sigterm_breaks_in_once_and_only_where_it_may() -> None:
+    budget = grpo.InterruptibleBudget(1e6, 10)
+    budget.stop()
+    assert budget.spent
+    budget.interruptible = True
+    with pytest.raises(grpo.Stopped):
+        budget.stop()
+    budget.stop()  # the second one comes while the model is saved
+
+
+@quietly
+def test_a_training_that_diverges_says_so(train: Callable[..., int], data: Path, tmp_path: Path) -> None:
+    wild = {"learning_rate": 1e30, "warmup_steps": 0, "anneal": False}
+    assert train(config(tmp_path / "out", data, steps=10_000, params=wild)) == 1
+    failed = progress(tmp_path / "out")[-1]
+    assert failed["failed"].startswith("diverged: ")
+    assert failed["retry"] is False

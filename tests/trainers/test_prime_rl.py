@@ -147,6 +147,7 @@ MEMORY = "ValueError: Free memory on device ({}/79.1 GiB) on startup is less tha
         ("trainer/torchrun/a1/attempt_0/0/stderr.log", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
          "out of GPU memory: trainer/torchrun/a1/attempt_0/0/stderr.log: torch.OutOfMemoryError", False),
         ("inference.log", MEMORY.format("3.1"), "GPU memory is taken: inference.log: ", True),
+        ("inference.log", MEMORY.format("78.5"), "out of GPU memory: inference.log: ", False),
         ("trainer.log", "[trainer0]:[rank0]: KeyError: 'x'\nTraceback\ntorch.distributed.ChildFailedError:\n  exitcode : 1",
          "unknown; trainer.log: KeyError: 'x'", False),
         ("inference.log", "(EngineCore pid=7) ERROR 08-21 22:40:01 [v1/engine/core.py:718] TypeError: bad\n"

@@ -168,6 +168,9 @@ def why(run: Run, otherwise: str) -> Failed:
     for beginning, retry, words in CLASSES:
         for name, text in texts.items():
             if line := next((line for line in text.splitlines() if re.search(words, line)), None):
+                free = re.search(r"\(([\d.]+)/([\d.]+) GiB\)", line)
+                if free and float(free[1]) > 0.9 * float(free[2]):  # nobody is there: it asks for too much
+                    beginning, retry = "out of GPU memory", False
                 shown = BEFORE.sub("", line.strip())[:300]
                 return Failed(f"{beginning}: {name}: {shown}", retry)
     lines = [f"{name}: {decisive(text)}" for name, text in texts.items() if text.strip()]
