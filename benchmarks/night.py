@@ -42,6 +42,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 
 from benchmarks.campaigns import (
@@ -57,10 +58,9 @@ from benchmarks.campaigns import (
 )  # fmt: skip
 from benchmarks.lives import wait_for_answer
 from benchmarks.tables import show
-from flows.server.api import Api
 from tasks.system import orphans
 from tasks.system.daemon import Daemon
-from tasks.system.login import split_login, stored_login
+from tasks.system.login import stored_login
 
 FAULTS = {"engine": 0.15, "worker": 0.25, "training": 0.35, "mlflow": 0.55, "disk": 0.72}
 """Shares of the night after which they come; the program is killed before the half that a certificate may take."""
@@ -197,8 +197,8 @@ class Night:
         """Post to the API of this home's server."""
         server = Daemon(self.home / ".prefect", "server").living()
         assert server is not None, "`nightshift up` has started it"
-        with Api(server.url, split_login(stored_login(self.home))) as api:
-            return api.ask("POST", path, body)
+        user, _, password = stored_login(self.home).partition(":")
+        return httpx.post(server.url + path, json=body, auth=(user, password), timeout=60).raise_for_status().json()
 
     def _has_begun(self) -> bool:
         found = sorted(self.home.glob(f"{DEPLOYMENT}-*/trials/0000"))

@@ -1,6 +1,6 @@
 """One training on another machine: sent, followed, stopped at its end, fetched, and removed in whatever way it ends.
 
-The endpoint keeps the budget, by its own clock; the engine checks it, asks for an early stop, and ends what goes on
+The endpoint keeps the budget, by its own clock; the engine checks it, asks for an early stop, and removes what goes on
 beyond it. A trial of a process that died is adopted with its key, so nothing is started twice (tasks/remote/jobs.py).
 """
 
@@ -37,7 +37,7 @@ ISOLATION = "remote"
 """What a run records as its isolation: it ran on another machine."""
 LOCAL = ("data", "init", "out", "resume")
 """Keys of config.json that mean something on this machine only."""
-SLACK_SECONDS = 10.0
+SLACK_SECONDS = 15.0
 """Beyond all that a trial is given, before it counts as one that does not end."""
 PROGRAM_BYTES = 4 * 2**20
 """Most bytes of a program that is sent."""
@@ -77,8 +77,8 @@ class RemoteSession:
     """As the endpoint said it last."""
     _running_since: float | None = field(default=None, init=False)
     """When it was first seen to run."""
-    _stopped: float | None = field(default=None, init=False)
-    """When it was asked to stop."""
+    _is_stopped: bool = field(default=False, init=False)
+    """Whether it was asked to stop."""
 
     level: ClassVar[str] = ISOLATION
     out: ClassVar[str] = "{out}"
@@ -154,10 +154,12 @@ class RemoteSession:
             if self._status.state == "running":
                 self._running_since = self._running_since or clock()
                 self._read_progress(endpoint, key)
-                if self._stopped is None and self.early.ask(self.progress.curve):
+                if not self._is_stopped and self.early.ask(self.progress.curve):
                     return
-                if self._is_to_end(clock() - self._running_since) and self._stopped is None:
-                    self._stopped = clock()
+                if clock() - self._running_since > self._longest + SLACK_SECONDS:
+                    raise TrialFault(f"did not end within {self._longest:g} s")
+                if not self._is_stopped and self.cut_seconds is not None and self._status.seconds >= self.cut_seconds:
+                    self._is_stopped = True
                     endpoint.stop(key)
             elif clock() - began > self.settings.ready_seconds:
                 raise EndpointFault(f"no machine took the trial within ready_seconds = {self.settings.ready_seconds:g}")
@@ -166,19 +168,6 @@ class RemoteSession:
         while self._read_progress(endpoint, key):
             pass
         self._conclude(endpoint, key)
-
-    def _is_to_end(self, since: float) -> bool:
-        """Whether it is cut short, or beyond its time. Raises TrialFault if it was asked to stop and does not end.
-
-        Args:
-            since: Seconds since it was first seen to run, by the engine's clock.
-        """
-        grace = self.environment.grace_seconds
-        if self._stopped is not None and clock() - self._stopped > grace + SLACK_SECONDS:
-            raise TrialFault(f"did not stop within {grace:g} s of being asked to")
-        if self.cut_seconds is not None and self._status.seconds >= self.cut_seconds:
-            return True
-        return since > self._longest + SLACK_SECONDS + 2 * self.settings.poll_seconds
 
     def _read_progress(self, endpoint: RemoteEndpoint, key: str) -> bool:
         """Append new reports to out/progress.jsonl, and read them; whether there were any."""

@@ -32,7 +32,6 @@ from flows.cli.arguments import overrides_only
 from flows.cli.options import Json, Settings, Trust
 from flows.cli.validation import lacking
 from flows.server import server_process
-from flows.server.api import Api
 from flows.views import terminal
 from tasks.machine.gpus import GpuError, find, processes_on
 from tasks.machine.slots import describe, slots_of
@@ -41,12 +40,11 @@ from tasks.remote import jobs
 from tasks.sandbox import cgroup, isolation
 from tasks.sandbox.confinement import LEVELS
 from tasks.store import workspace
-from tasks.system.commands import Unanswered, ask
+from tasks.system.commands import Unanswered, ask, variables
 from tasks.system.daemon import page_of
 from tasks.system.home import REMEDY, home
 from tasks.system.redact import without_passwords
 from tasks.system.slot import VISIBLE
-from tasks.system.variables import variables
 from tasks.tracking.connection import locate, without_credentials
 
 LITTLE_DISK, NO_DISK = 10 * 2**30, 2**30
@@ -206,9 +204,7 @@ def prefect(runs: Path) -> Check:
     url = server_process.stated_server(None, runs) or page_of(runs, "server")
     if url is None:
         return Check("ok", "none runs: a campaign starts its own server and stops it at its end")
-    with Api(url, server_process.credentials(url, runs), patience=0) as api:
-        api.timeout = httpx.Timeout(ASK_SECONDS)
-        return Check("ok", f"{without_passwords(url)} answers, {api.ask('GET', '/admin/version')}")
+    return Check("ok", f"{without_passwords(url)} answers, {server_process.version(url, runs)}")
 
 
 def mlflow(runs: Path) -> Check:

@@ -242,8 +242,8 @@ def _run(flow: Any, parameters: dict[str, Any], url: str) -> str:
         server_process.drain(url)
     if ending.is_crashed() or (ending.is_failed() and not _ended_since(name, 0.0)):
         ending.result()  # raises what ended the flow, which is not a campaign that failed
-    run, login = str(ending.state_details.flow_run_id), server_process.credentials(url, home())
-    return "" if server_process.wait_for_rows(url, run, login) else "the Prefect server lacks some task runs"
+    is_told = server_process.wait_for_rows(str(ending.state_details.flow_run_id))
+    return "" if is_told else "the Prefect server lacks some task runs"
 
 
 def _ended_since(name: str, moment: float) -> bool:

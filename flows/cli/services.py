@@ -8,7 +8,6 @@ PREFECT_API_URL or MLFLOW_TRACKING_URI name a server of somebody else's, that on
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import platform
 import shlex
@@ -24,7 +23,7 @@ from environments.plugins import Refused
 from flows.cli.options import Server
 from flows.cli.running import stop
 from flows.server import mlflow_process, server_process
-from flows.server.api import Api
+from flows.server.api import impatient_client
 from flows.server.setup import POOL, resume_cut_off, set_up
 from flows.status import urls
 from flows.views import terminal
@@ -57,12 +56,20 @@ def up(*, server: Server = None) -> int:
         url = server_process.stated_server(server, home())
         if url is None:
             raise Refused(f"--server = {server} is this home's own: `nightshift up` makes it ready")
-        for what, which in set_up(url, home()).items():
-            print(f"{what}: {which}")
+        with server_process.used(url, home()):
+            for what, which in set_up().items():
+                print(f"{what}: {which}")
         return 0
     directory = home() / ".prefect"
     with FileLock(directory / "up.lock"), interrupt.deferred():
-        _start_all(directory)
+        with _prefect(directory) as url:
+            _start_worker(directory, url)
+        print(f"  worker   of the pool {POOL}", flush=True)
+        theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
+        if theirs and not Daemon(directory, "mlflow").is_own(theirs):
+            print(f"  MLflow   {theirs}, of MLFLOW_TRACKING_URI", flush=True)
+        else:
+            print(f"  MLflow   {experiments_page(mlflow_process.start(home()))}", flush=True)
         interrupt.check()
     here = terminal.binaries()
     deploy = f"{here}prefect --no-prompt deploy --all --prefect-file {shlex.quote(str(CATALOGUE))}"
@@ -89,12 +96,11 @@ def down(*, now: bool = False) -> int:
         if note := worker.living():
             _interrupt(note.url, now)
             ended += ["worker"] * worker.end()
-            deadline = time.monotonic() + CLEAR_SECONDS * now
-            while server_process.in_use(directory) and time.monotonic() < deadline:
-                time.sleep(0.2)
+        deadline = time.monotonic() + (CLEAR_SECONDS if note and now else 0)
+        while not (is_unused := server_process.stop_unused(directory)) and time.monotonic() < deadline:
+            time.sleep(0.2)
         ended += ["mlflow"] * Daemon(directory, "mlflow").end()
-        server_process.stop_unused(directory)  # unless the last command that used it has done so
-        if server.living():
+        if not is_unused:
             print("the Prefect server is still used, and ends with the command that uses it")
         elif was_up:
             ended.append("server")
@@ -102,17 +108,6 @@ def down(*, now: bool = False) -> int:
         print(line)
     print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
     return 0
-
-
-def _start_all(directory: Path) -> None:
-    with _prefect(directory) as url:
-        _start_worker(directory, url)
-    print(f"  worker   of the pool {POOL}", flush=True)
-    theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
-    if theirs and not Daemon(directory, "mlflow").is_own(theirs):
-        print(f"  MLflow   {theirs}, of MLFLOW_TRACKING_URI", flush=True)
-    else:
-        print(f"  MLflow   {experiments_page(mlflow_process.start(home()))}", flush=True)
 
 
 @contextlib.contextmanager
@@ -124,10 +119,10 @@ def _prefect(directory: Path) -> Iterator[str]:
         print(f"  Prefect  {_page(url)}, of PREFECT_API_URL; `nightshift up --server {url}` makes it ready", flush=True)
         yield url
         return
-    with server_process.shared(directory, is_fixed=True) as url:
+    with server_process.shared(directory) as url, server_process.used(url, home()):
         print(f"  Prefect  {_page(url)}", flush=True)
-        set_up(url, home())
-        for name in resume_cut_off(url, server_process.credentials(url, home())):
+        set_up()
+        for name in resume_cut_off():
             print(f"  {name}: its process was gone; resumed now")
         yield url
 
@@ -168,18 +163,19 @@ def _start_worker(directory: Path, url: str) -> None:
     began = time.time()
     with server_process.use(directory) as user:
         keeps = [user] if server_process.daemon(directory).is_own(url) else []
-        worker.start(command, environment, url, lambda: _has_heartbeat(url, since=began), keeps)
+        with server_process.used(url, home()):
+            worker.start(command, environment, url, lambda: _has_heartbeat(since=began), keeps)
 
 
-def _has_heartbeat(url: str, since: float) -> bool:
+def _has_heartbeat(since: float) -> bool:
     """Whether the server has heard from the worker of this machine since then (Unix time, in seconds)."""
     try:
-        with Api(url, server_process.credentials(url, home()), patience=0) as api:
-            workers = api.ask("POST", f"/work_pools/{POOL}/workers/filter", {})
+        with impatient_client() as client:
+            workers = client.read_workers_for_work_pool(POOL)
     except httpx.HTTPError:  # the server is still busy, or there is no such pool yet
         return False
-    heartbeats = [worker["last_heartbeat_time"] for worker in workers if worker["name"] == platform.node()]
-    return any(datetime.datetime.fromisoformat(moment).timestamp() >= since for moment in heartbeats)
+    mine = [worker.last_heartbeat_time for worker in workers if worker.name == platform.node()]
+    return any(moment is not None and moment.timestamp() >= since for moment in mine)
 
 
 def _page(url: str) -> str:

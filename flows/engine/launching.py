@@ -26,7 +26,7 @@ from environments import plugins
 from environments.plugins import Refused
 from flows.engine import attempt
 from flows.server.api import impatient_client
-from flows.server.automations import SILENT
+from flows.server.setup import SILENT
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import has_result, run_name
 from tasks.store.ledger import Ledger

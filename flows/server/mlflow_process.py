@@ -23,7 +23,7 @@ QUIET = {
 
 
 def start(home: Path) -> str:
-    """Address of the running server, or of one that is started. Refused: its port is taken, or it does not start."""
+    """Address of the running server, or of one that is started. Refused: it does not start."""
     mlflow = Daemon(home / ".prefect", "mlflow")
     note = mlflow.living()
     if note and answers(note.url, PATIENCE_SECONDS):
@@ -31,7 +31,7 @@ def start(home: Path) -> str:
     mlflow.end()
     os.environ.update({name: os.environ.get(name, value) for name, value in SETTINGS.items()})
     make_database(home / "mlflow.db")
-    port = mlflow.port(FIRST_PORT, is_fixed=True)
+    port = mlflow.port(FIRST_PORT)
     names = [f"{host}:{port}" for host in (HOST, "localhost")]
     command = [
         sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--host", HOST, "--port", str(port),

@@ -19,13 +19,16 @@ import httpx
 from filelock import FileLock
 
 from environments.plugins import Refused
-from flows.server.api import Api
-from tasks.system.daemon import HOST, Daemon, address, answers, is_free
-from tasks.system.login import make_login, split_login, stored_login
+from flows.server.api import impatient_client
+from tasks.system.daemon import HOST, Daemon, address, answers
+from tasks.system.login import make_login, stored_login
+from tasks.system.retrying import retrying
 
 FIRST_PORT = 4200
 PATIENCE_SECONDS = 20.0
 """How long a server may be silent, as it is when busy, before it counts as stuck."""
+BUSY_SECONDS = 90.0
+"""How long one that answers that it is busy is asked again."""
 ROWS_SECONDS = 60.0
 """How long stored task runs are waited for."""
 QUIET = {
@@ -59,12 +62,21 @@ def stated_server(option: str | None, home: Path) -> str | None:
     if not answers(url, PATIENCE_SECONDS):
         raise Refused(f"{source} = {url}: no Prefect server answers there. Start it, or leave it out to use our own")
     try:
-        with Api(url, credentials(url, home)) as api:
-            api.ask("GET", "/admin/version")
+        version(url, home)
     except (httpx.HTTPError, ValueError) as failure:
         remedy = "its address ends in /api, and PREFECT_API_AUTH_STRING holds its user:password if it asks for a login"
         raise Refused(f"{source} = {url}: {failure}: {remedy}") from failure
     return url
+
+
+def version(url: str, home: Path) -> str:
+    """What a server says of itself to whoever may use it; a busy one is asked again. Raises httpx.HTTPError."""
+    user, _, password = (auth_string(url, home) or "").partition(":")
+    auth = (user, password) if user else None
+    answer = retrying(BUSY_SECONDS)(
+        lambda: httpx.get(f"{url}/admin/version", auth=auth, timeout=PATIENCE_SECONDS).raise_for_status()
+    )
+    return str(answer.json())
 
 
 @contextlib.contextmanager
@@ -93,11 +105,6 @@ def auth_string(url: str, home: Path) -> str | None:
     return stored_login(home) if is_ours else os.environ.get("PREFECT_API_AUTH_STRING")
 
 
-def credentials(url: str, home: Path) -> tuple[str, str] | None:
-    """User and password for a server; None without."""
-    return split_login(auth_string(url, home))
-
-
 def drain(url: str) -> None:
     """Send the logs and task-run events that this process still holds; where no server answers, `leave` drops them."""
     global _undelivered
@@ -119,7 +126,7 @@ def leave(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def wait_for_rows(url: str, flow_run_id: str, auth: tuple[str, str] | None) -> bool:
+def wait_for_rows(flow_run_id: str) -> bool:
     """Wait until the server has stored every task run of a flow run, which it gets as events; whether it did in time.
 
     They are complete when none is under way and their number has not changed for a second.
@@ -127,12 +134,12 @@ def wait_for_rows(url: str, flow_run_id: str, auth: tuple[str, str] | None) -> b
     deadline, before = time.monotonic() + ROWS_SECONDS, -1
     of_run = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
     unfinished = {"task_runs": {"state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}}}}
-    with Api(url, auth, patience=0) as api:
+    with impatient_client() as client:
         while time.monotonic() < deadline:
             count = -1
             with contextlib.suppress(httpx.HTTPError, ValueError):  # it is away, or something else has its port
-                count = api.ask("POST", "/task_runs/count", of_run)
-                if count == before and not api.ask("POST", "/task_runs/count", of_run | unfinished):
+                count = client.request("POST", "/task_runs/count", json=of_run).json()
+                if count == before and not client.request("POST", "/task_runs/count", json=of_run | unfinished).json():
                     return True
             before = count
             time.sleep(1.0)
@@ -145,18 +152,14 @@ def daemon(directory: Path) -> Daemon:
 
 
 @contextlib.contextmanager
-def shared(directory: Path, is_fixed: bool = False) -> Iterator[str]:
+def shared(directory: Path) -> Iterator[str]:
     """Address of our own server: started by its first user, stopped by its last, which may be the worker of `up`.
 
-    Args:
-        is_fixed: Keep the port that it had.
-
-    Raises:
-        Refused: it does not start, or its port is taken and it is to keep that.
+    Raises Refused: it does not start.
     """
     with use(directory) as users:
         with FileLock(directory / "start.lock"):
-            url = _running(directory, is_fixed)
+            url = _running(directory)
         try:
             yield url
         finally:
@@ -172,38 +175,27 @@ def use(directory: Path) -> Iterator[int]:
         yield users.fileno()
 
 
-def stop_unused(directory: Path) -> None:
-    """End our own server unless somebody uses it."""
-    with FileLock(directory / "start.lock"):
-        if not in_use(directory):
-            daemon(directory).end()
-
-
-def in_use(directory: Path) -> bool:
-    """Whether a command or the worker of this home uses our own server."""
-    with (directory / "users.lock").open("a") as users:
+def stop_unused(directory: Path) -> bool:
+    """End our own server unless a command or the worker of this home uses it; whether nobody does."""
+    with FileLock(directory / "start.lock"), (directory / "users.lock").open("a") as users:
         try:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return True
-    return False
+            return False
+        daemon(directory).end()
+        return True
 
 
-def _running(directory: Path, is_fixed: bool) -> str:
+def _running(directory: Path) -> str:
     """Address of our own server, started unless it answers."""
     server = daemon(directory)
     note = server.living()
     if note and answers(note.url, PATIENCE_SECONDS):
         return note.url
     server.end()
-    port = server.port(FIRST_PORT, is_fixed)
+    port = server.port(FIRST_PORT)
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
-    try:
-        server.start(command, _settings(directory, port), address(port, "/api"))
-    except Refused:
-        if is_free(port):
-            raise
-        return _running(directory, is_fixed)  # whoever started at the same moment was faster
+    server.start(command, _settings(directory, port), address(port, "/api"))
     return address(port, "/api")
 
 

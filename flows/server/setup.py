@@ -2,71 +2,121 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
-from flows.server import automations
-from flows.server.api import Api
-from flows.server.server_process import credentials, used
+from flows.server.api import BUSY_RETRIES, impatient_client
 from tasks.store.campaign_lock import holder, is_running
 from tasks.store.ledger import ended, readable
 
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+AUTOMATIONS = Path(__file__).with_name("automations.yaml")
+"""Those that resume crashed runs and tell of their ends."""
+SILENT, RESUME = "nightshift-silent", "nightshift-resume"
+"""Names of automations: a silent run is marked Crashed; a crashed run is resumed."""
 POOL = "trainers"
 """The work pool of every deployment in prefect.yaml."""
 AUTORESUME = "autoresume"
 """The tag of runs that are to be resumed."""
 
 
-def set_up(url: str, home: Path) -> dict[str, str]:
-    """Put all of it on a server, and say what was written. It changes nothing twice."""
+def set_up() -> dict[str, str]:
+    """Put all of it on the server, and say what was written. It changes nothing twice."""
     from blocks.endpoint import TrainingEndpoint
     from blocks.llm import LLM
 
-    blocks, auth = (LLM, TrainingEndpoint), credentials(url, home)
-    with used(url, home):
-        for block in blocks:  # so that the page Blocks offers its form
-            block.register_type_and_schema()
+    blocks = LLM, TrainingEndpoint
+    for block in blocks:  # so that the page Blocks offers its form
+        block.register_type_and_schema()
     return {
-        "automations": ", ".join(automations.put(url, auth)) or "up to date",
+        "automations": ", ".join(put_automations()) or "up to date",
         "blocks": ", ".join(str(block.get_block_type_slug()) for block in blocks),
-        "pool": f"{POOL} {'made' if make_pool(url, auth) else 'is there'}",
+        "pool": f"{POOL} {'made' if make_pool() else 'is there'}",
     }
 
 
-def make_pool(url: str, auth: tuple[str, str] | None) -> bool:
+def put_automations(periods: Mapping[str, float] | None = None) -> list[str]:
+    """Create or update the automations of the file on the server; the names of those that were written.
+
+    One that was switched off stays off. An update forgets which runs an automation was waiting for, so only those that
+    differ are written. (periods: other seconds, by an automation's name)
+    """
+    import yaml  # type: ignore[import-untyped]  # comes with Prefect
+    from prefect.events.schemas.automations import AutomationCore
+
+    written = []
+    with impatient_client(retries=BUSY_RETRIES) as client:
+        for each in yaml.safe_load(AUTOMATIONS.read_text())["automations"]:
+            name = each["name"]
+            each["trigger"]["within"] = (periods or {}).get(name, each["trigger"]["within"])
+            each["actions"] = [one for action in each["actions"] for one in _addressed(action, client)]
+            before = client.read_automations_by_name(name)
+            wanted = AutomationCore(**each, tags=["nightshift"], enabled=before[0].enabled if before else True)
+            if not wanted.actions or (before and AutomationCore(**before[0].model_dump()) == wanted):
+                continue
+            if before:
+                client.update_automation(before[0].id, wanted)
+            else:
+                client.create_automation(wanted)
+            written.append(name)
+    return written
+
+
+def _addressed(action: Mapping[str, Any], client: SyncPrefectClient) -> list[dict[str, Any]]:
+    """An action as Prefect's API takes it: a message goes to each block of the name that the file has."""
+    rest = dict(action)
+    if not (name := rest.pop("block", None)):
+        return [rest]
+    query = {
+        "block_documents": {"name": {"any_": [name]}},
+        "block_schemas": {"block_capabilities": {"all_": ["notify"]}},
+    }
+    documents = client.request("POST", "/block_documents/filter", json=query).json()
+    return [{**rest, "block_document_id": id_} for id_ in sorted(str(document["id"]) for document in documents)]
+
+
+def make_pool() -> bool:
     """Make the pool, for process workers; False where there is one of that name."""
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists
     from prefect.workers.process import ProcessWorker
 
-    with Api(url, auth) as api:
-        if api.ask("POST", "/work_pools/filter", {"work_pools": {"name": {"any_": [POOL]}}}):
+    template = ProcessWorker.get_default_base_job_template()
+    with impatient_client(retries=BUSY_RETRIES) as client:
+        try:
+            client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
+        except ObjectAlreadyExists:
             return False
-        template = ProcessWorker.get_default_base_job_template()
-        api.ask("POST", "/work_pools/", {"name": POOL, "type": "process", "base_job_template": template})
-        return True
+    return True
 
 
-def resume_cut_off(url: str, auth: tuple[str, str] | None) -> list[str]:
+def resume_cut_off() -> list[str]:
     """Resume the runs of campaigns that nobody runs and that have not ended, if the automation is on; their names.
 
     The net below the automations, for a run that died while the server was away, and for one whose event was lost, as
     happens on SQLite under load (benchmarks/prefect_faults.py). Runs of terminals are marked Crashed, and those that a
     person was cancelling Cancelled.
     """
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+    from prefect.states import AwaitingRetry, Cancelled, Crashed
+
     cut_off = [ledger for ledger in readable() if not is_running(ledger) and not ended(ledger)]
-    ids = [run_id for ledger in cut_off if (run_id := holder(ledger).get("flow_run_id"))]
-    with Api(url, auth) as api:
-        runs = api.ask("POST", "/flow_runs/filter", {"flow_runs": {"id": {"any_": ids}}}) if ids else []
-        automation = automations.stored(api, automations.RESUME)
-        is_off = automation is not None and not automation["enabled"]
-        resumed = []
-        for run in runs:
-            kind = run["state_type"]
-            if kind in ("RUNNING", "CRASHED") and AUTORESUME in run["tags"] and not is_off:
-                state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "Its process is gone; it is resumed."}
-                resumed.append(str(run["name"]))
+    ids = [UUID(run_id) for ledger in cut_off if (run_id := holder(ledger).get("flow_run_id"))]
+    resumed = []
+    with impatient_client(retries=BUSY_RETRIES) as client:
+        is_off = any(not one.enabled for one in client.read_automations_by_name(RESUME))
+        for run in client.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=ids))) if ids else ():
+            kind = run.state_type
+            if kind in ("RUNNING", "CRASHED") and AUTORESUME in run.tags and not is_off:
+                client.set_flow_run_state(
+                    run.id, AwaitingRetry(message="Its process is gone; it is resumed."), force=True
+                )
+                resumed.append(run.name)
             elif kind in ("RUNNING", "CANCELLING"):
-                end = "Crashed" if kind == "RUNNING" else "Cancelled"
-                state = {"type": end.upper(), "name": end, "message": "Its process is gone."}
-            else:
-                continue
-            api.ask("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
+                end = Crashed if kind == "RUNNING" else Cancelled
+                client.set_flow_run_state(run.id, end(message="Its process is gone."), force=True)
     return resumed

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from tasks.system.variables import variables
+from tasks.system.commands import variables
 
 EDIT_LIMIT = 256 * 2**10
 FILE_LIMIT = 2**20

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from environments.plugins import Refused
 from tasks.llm.trace import Message
 from tasks.system import interrupt
-from tasks.system.home import install_extra
 
 if TYPE_CHECKING:
     from tasks.llm.account import Account
@@ -41,9 +40,8 @@ def litellm() -> Any:
     try:
         module: Any = importlib.import_module("litellm")
     except ModuleNotFoundError as missing:
-        raise Refused(
-            f"asking a language model needs the package {missing.name!r}: {install_extra('llm')}"
-        ) from missing
+        needs = f"asking a language model needs the package {missing.name!r}: pip install 'nightshift-rl[llm]'"
+        raise Refused(needs) from missing
     module.suppress_debug_info = True
     module.drop_params = True  # a temperature that a model does not take is no reason to fail
     module.disable_aiohttp_transport = True  # httpx ends with its request; aiohttp's sessions stay open

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 PROTOCOL = 1
 CONNECT_SECONDS = 5.0
-ANSWER_BYTES, LIST_BYTES, LOG_BYTES = 2**20, 16 * 2**20, 64 * 2**10
-"""Most bytes of an answer, of the list of files, and of the log; of progress, as many as of an answer at a time."""
+ANSWER_BYTES = 16 * 2**20
+"""Most bytes of an answer besides files that are read; what is beyond is left."""
 REFUSED, GONE = (400, 413, 415, 422), (404, 410)
 """HTTP statuses that refuse a trial for what it is, and of one that is not there."""
 T = TypeVar("T")
@@ -119,8 +119,8 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
         return self._parsed(STATUS, self._ask("GET", _path(key)))
 
     def progress(self, key: str, offset: int) -> bytes:
-        """The lines of progress.jsonl from a byte on, as far as they are there; the next megabyte of them at most."""
-        return self._ask("GET", f"{_path(key)}/progress?from={offset}&wait=0", cut=True)
+        """The lines of progress.jsonl from a byte on, as far as they are there."""
+        return self._ask("GET", f"{_path(key)}/progress?from={offset}&wait=0")
 
     def stop(self, key: str) -> None:
         """Have a trial end now, with a checkpoint, as SIGTERM does."""
@@ -132,7 +132,7 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
 
     def files(self, key: str) -> tuple[RemoteFile, ...]:
         """What a finished trial has left in its out/."""
-        return self._parsed(FILES, self._ask("GET", f"{_path(key)}/files", most=LIST_BYTES))
+        return self._parsed(FILES, self._ask("GET", f"{_path(key)}/files"))
 
     def download(self, key: str, file: RemoteFile, target: BinaryIO) -> None:
         """Write the content of a file; a download that was cut begins again."""
@@ -152,24 +152,22 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
     def log(self, key: str) -> bytes:
         """The end of what a trial has printed; empty where the endpoint keeps no log."""
         try:
-            return self._ask("GET", f"{_path(key)}/log", most=LOG_BYTES)
+            return self._ask("GET", f"{_path(key)}/log")
         except (TrialFault, EndpointFault):
             return b""
 
-    def _ask(self, method: str, path: str, *, most: int = ANSWER_BYTES, cut: bool = False, **content: Any) -> bytes:
-        """The body of an answer, of at most so many bytes; with `cut` the beginning of a longer one will do."""
+    def _ask(self, method: str, path: str, **content: Any) -> bytes:
+        """The body of an answer, or the beginning of a long one."""
 
         def ask() -> bytes:
             body = bytearray()
             with self._client.stream(method, self.url + path, **content) as answer:
                 for chunk in answer.iter_raw():
                     body += chunk
-                    if len(body) > most:
+                    if len(body) > ANSWER_BYTES:
                         break
-            _check(answer, bytes(body[:most]))
-            if len(body) > most and not cut:
-                raise EndpointFault(f"{self.url} answers with more than {most:,} bytes")
-            return bytes(body[:most])
+            _check(answer, bytes(body))
+            return bytes(body)
 
         return self._repeat(ask)
 

@@ -1,12 +1,11 @@
-"""The output of the machine's commands, and the identity of a process."""
+"""The output of the machine's commands, the identity of a process, and the variables of this one."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from tasks.system.variables import variables
 
 ASK_SECONDS = 4.0
 START_TICK = 19
@@ -31,6 +30,14 @@ def ask(command: Sequence[str], seconds: float = ASK_SECONDS, environment: Mappi
         words = " ".join((done.stderr or done.stdout).split())[:300] or "and says nothing"
         raise Unanswered(f"{command[0]} ends with status {done.returncode}: {words}")
     return done.stdout
+
+
+def variables() -> dict[str, str]:
+    """A copy of `os.environ`, whose own copy raises KeyError where another thread takes a variable away meanwhile: a
+    login at MLflow comes and goes with each record (tasks/tracking/connection.py).
+    """
+    found = {name: os.environ.get(name) for name in tuple(os.environ)}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def identity(pid: int) -> str:

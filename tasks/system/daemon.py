@@ -7,18 +7,18 @@ ended, since it says where the program is to be found again. Each runs under a k
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
+from pydantic import TypeAdapter
 
 from environments.plugins import Refused
 from tasks.system import interrupt
@@ -52,6 +52,9 @@ class Note:
         return False
 
 
+NOTE = TypeAdapter(Note)
+
+
 class Daemon:
     """One such program: its record, its log, its start and its end."""
 
@@ -62,9 +65,8 @@ class Daemon:
 
     def noted(self) -> Note | None:
         """The record, whether its process runs or not."""
-        with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
-            stored = json.loads(self._file.read_text())
-            return Note(**{name: stored[name] for name in Note.__annotations__})  # an earlier version noted more
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            return NOTE.validate_json(self._file.read_bytes())
         return None
 
     def living(self) -> Note | None:
@@ -73,7 +75,7 @@ class Daemon:
         return note if note and note.is_alive else None
 
     def write(self, note: Note) -> None:
-        write_atomic(self._file, json.dumps(asdict(note)) + "\n")
+        write_atomic(self._file, NOTE.dump_json(note) + b"\n")
 
     def start(
         self, command: list[str], environment: Mapping[str, str], url: str, is_up: Callable[[], bool] | None = None,
@@ -138,20 +140,11 @@ class Daemon:
                 process.kill()
         return True
 
-    def port(self, first: int, is_fixed: bool) -> int:
-        """The port to listen on: the one that it had before, else the first free one from `first` on. A fixed one is
-        kept, since bookmarks name it: Refused if another program has it.
-        """
+    def port(self, first: int) -> int:
+        """The port to listen on: the one that it had before, which bookmarks name, else the first free one."""
         note = self.noted()
         before = urlsplit(note.url).port if note else None
-        if before and is_free(before):
-            return before
-        if before and is_fixed:
-            raise Refused(
-                f"port {before}, where {self.name} is to be found, is held by another program: end that, or remove "
-                f"{self._file} to have another port chosen"
-            )
-        return free_port(first)
+        return before if before and is_free(before) else free_port(first)
 
     def is_own(self, url: str) -> bool:
         """Whether an address is where this program is, or was when it last ran."""

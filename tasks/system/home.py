@@ -37,12 +37,3 @@ def home() -> Path:
 def is_checkout() -> bool:
     """Whether the packages lie in a checkout, else they are installed."""
     return (CODE / "prefect.yaml").is_file()
-
-
-def install_extra(name: str) -> str:
-    """The command that installs an extra of ours. It names files: there is no such distribution on an index."""
-    if is_checkout():
-        return f"pip install --editable '.[{name}]'"
-    from importlib.metadata import version
-
-    return f"pip install 'nightshift_rl-{version('nightshift-rl')}-py3-none-any.whl[{name}]'"

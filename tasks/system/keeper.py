@@ -13,48 +13,38 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 PAUSE_SECONDS = 5.0
 """Before a program is started again."""
 PR_SET_PDEATHSIG = 1
+SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD}
 
 
 def main(command: list[str]) -> int:
     """The program's exit status, once it was asked to end or could not be started."""
-    ending = has_worked = False
-    process: subprocess.Popen[bytes] | None = None
-
-    def end(*_: object) -> None:
-        nonlocal ending
-        ending = True
-        if process is not None and process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-
-    def note(*_: object) -> None:
-        nonlocal has_worked
-        has_worked = True
-
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGUSR1, note)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # they are waited for
+    has_worked = False
     while True:
         # A group of its own, so that each of its processes gets one SIGTERM: some take a second one for kill -9.
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=_end_with_parent)
-        if ending:  # meanwhile
-            end()
-        status = process.wait()
-        if ending or not has_worked:
+        while process.poll() is None:
+            told = signal.sigwait(SIGNALS)
+            has_worked = has_worked or told == signal.SIGUSR1
+            if told == signal.SIGTERM:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGTERM)
+                return process.wait()
+        status = process.returncode
+        if not has_worked:
             return status
         sys.stderr.write(f"nightshift: it ended with status {status}, and is started again in {PAUSE_SECONDS:.0f} s\n")
-        until = time.monotonic() + PAUSE_SECONDS
-        while time.monotonic() < until and not ending:
-            time.sleep(0.2)
-        if ending:
+        if signal.sigtimedwait({signal.SIGTERM}, PAUSE_SECONDS):
             return status
 
 
 def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 if __name__ == "__main__":

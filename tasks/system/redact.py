@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
+from tasks.system.commands import variables
 from tasks.system.home import home_path
 from tasks.system.login import stored_login
-from tasks.system.variables import variables
 
 SECRET_WORDS = frozenset(
     ("KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "AUTH")

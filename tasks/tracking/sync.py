@@ -9,17 +9,17 @@ What came of the last call is in `mlflow.json`, for people and for `prune`; `syn
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from filelock import FileLock
+from pydantic import TypeAdapter
 
 from environments.plugins import Refused
 from tasks.stats.certificate import level
@@ -69,6 +69,9 @@ class Synced:
     """MLflow's first error, and what W&B lacks; empty if both have everything."""
 
 
+SYNCED = TypeAdapter(Synced)
+
+
 def sync(ledger: Ledger, store: Store | None, state: str) -> Synced:
     """Record what is missing. What a server does not take is left to the next call, with the reason.
 
@@ -102,15 +105,14 @@ def _sync_mlflow(ledger: Ledger, store: Store, state: str) -> Synced:
 
 
 def _note(ledger: Ledger, now: Synced) -> None:
-    write_atomic(ledger.path / FILE, json.dumps(asdict(now), indent=1) + "\n")
+    write_atomic(ledger.path / FILE, SYNCED.dump_json(now, indent=1) + b"\n")
 
 
 def last(ledger: Ledger) -> Synced:
     """What the last call left; empty before the first."""
     try:
-        stored = json.loads((ledger.path / FILE).read_text())
-        return Synced(**{name: stored[name] for name in Synced.__annotations__ if name in stored})
-    except (FileNotFoundError, ValueError, TypeError):
+        return SYNCED.validate_json((ledger.path / FILE).read_bytes())
+    except (FileNotFoundError, ValueError):
         return Synced()
 
 
@@ -205,7 +207,6 @@ class _Campaign:
         if trial.attempt != newest:
             tags["superseded"] = f"attempt {newest}"
         self._log(run_id, trial_run.trial_points(ledger, trial), parameters(trial.proposal.params), tags)
-        client.log_inputs(run_id, campaign_run.datasets(ledger))
         if trial.attempt == newest:
             self._log(self.parent.info.run_id, campaign_run.best_so_far(ledger, self.history, trial))
         client.set_terminated(run_id, VERDICTS[trial.verdict.kind].run_status, end_time=end)
@@ -245,7 +246,6 @@ class _Campaign:
         params = {key: text for key, text in campaign_run.campaign_parameters(ledger).items() if key not in stored}
         tags = campaign_run.campaign_tags(ledger, self.history, self.own, self.state)
         self._log(run_id, campaign_run.certificate_points(ledger, self.certificates), params, tags)
-        self.client.log_inputs(run_id, campaign_run.datasets(ledger))
         is_complete = len(self.now.runs) == len(self.trials)
         if is_complete:
             self._register()

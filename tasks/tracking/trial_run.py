@@ -6,7 +6,6 @@ logged there, and curves under `train/` against environment steps.
 
 from __future__ import annotations
 
-import getpass
 import math
 import os
 import sys
@@ -60,13 +59,9 @@ def origin(ledger: Ledger) -> dict[str, str]:
     """Tags of every run; without those of MLflow's own a client's run shows a dash."""
     campaign = ledger.campaign
     flow_run_id = holder(ledger).get("flow_run_id")
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have a number and no name
-        user = str(os.getuid())
     return {
         "campaign": campaign.name,
-        "mlflow.user": user,
+        "mlflow.user": os.environ.get("USER", str(os.getuid())),
         "mlflow.source.name": "nightshift",
         "mlflow.source.type": "LOCAL",
         **({"mlflow.source.git.commit": campaign.commit} if campaign.commit else {}),

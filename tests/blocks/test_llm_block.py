@@ -49,28 +49,15 @@ def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
     monkeypatch.setenv("PREFECT_API_URL", lone_server)
     with pytest.raises(Refused, match="language model"):
         accounts(ModelOptions())
+    address = {"base_url": "http://gpu:8000/v1", "key": SecretStr(KEY)}
+    prices = {"usd_per_million_input": 1, "usd_per_million_output": 2}
     with temporary_settings({PREFECT_API_URL: lone_server}):
-        mine = LLM(
-            provider="hosted_vllm",
-            models=["small", "hosted_vllm/large"],
-            base_url="http://gpu:8000/v1/",
-            key=SecretStr(KEY),
-            temperature=0.5,
-            usd_per_million_input=1,
-            usd_per_million_output=2,
-        )
+        mine = LLM(provider="hosted_vllm", models=["small", "hosted_vllm/large"], temperature=0.5, **address, **prices)
         mine.save("nightshift", overwrite=True)
         LLM(models=["openai/gpt-4o"], key_variable="NO_SUCH_VARIABLE").save("cloud", overwrite=True)
 
     small, large = accounts(ModelOptions(temperature=0.9))
-    assert small == Account(
-        model="hosted_vllm/small",
-        base_url="http://gpu:8000/v1",
-        key=SecretStr(KEY),
-        temperature=0.9,
-        usd_per_million_input=1,
-        usd_per_million_output=2,
-    )
+    assert small == Account(model="hosted_vllm/small", temperature=0.9, **address, **prices)
     assert large.model == "hosted_vllm/large"
     assert scrub_text(KEY) == "[secret LLM_KEY]"
 

@@ -16,27 +16,25 @@ import httpx
 import psutil
 import pytest
 
-from flows.server import automations
-from flows.server.api import Api
-from flows.server.setup import AUTORESUME, resume_cut_off
+from flows.server.setup import AUTORESUME, RESUME, resume_cut_off
 from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tasks.system.daemon import Daemon
 from tests.support.ledgers import created
-from tests.support.prefect_api import remove_automations
+from tests.support.prefect_api import Api, prefect_at, put_automations, remove_automations
 from tests.support.toy import nightshift, quadratic, slow, status
 
 CHECKOUT = Path(__file__).parents[2]
 
 
 def test_automations_are_made_once_and_what_a_person_switches_off_stays_off(server: str) -> None:
-    automations.put(server, None)
-    assert automations.put(server, None) == [], "what waits for a heartbeat is not forgotten by a second `up`"
-    resume = known(server, automations.RESUME)
+    put_automations(server)
+    assert put_automations(server) == [], "what waits for a heartbeat is not forgotten by a second `up`"
+    resume = known(server, RESUME)
     ask(server, "PATCH", f"/automations/{resume['id']}", enabled=False)
-    assert automations.put(server, None) == []
-    assert automations.put(server, None, {automations.RESUME: 20}) == [automations.RESUME]
-    changed = known(server, automations.RESUME)
+    assert put_automations(server) == []
+    assert put_automations(server, resume=20) == [RESUME]
+    changed = known(server, RESUME)
     assert (changed["id"], changed["enabled"], changed["trigger"]["within"]) == (resume["id"], False, 20)
     remove_automations(server)
 
@@ -77,12 +75,14 @@ def test_what_was_cut_off_is_resumed_and_nothing_else(server: str, tmp_path: Pat
         ask(server, "PATCH", f"/flow_runs/{runs[name]}", tags=[AUTORESUME])
     for name, state in (("crashed", "CRASHED"), ("over", "CRASHED"), ("cancelling", "CANCELLING")):
         set_state(server, runs[name], state)
-    assert len(resume_cut_off(server, None)) == 2
+    with prefect_at(server):
+        assert len(resume_cut_off()) == 2
+        again = resume_cut_off()
     assert {name: state_of(server, run) for name, run in runs.items()} == {
         "left": "SCHEDULED", "crashed": "SCHEDULED", "terminal": "CRASHED", "cancelling": "CANCELLED",
         "over": "CRASHED", "stranger": "RUNNING",
     }  # fmt: skip
-    assert resume_cut_off(server, None) == []
+    assert again == []
     for name in ("left", "crashed", "stranger"):
         set_state(server, runs[name], "CANCELLED")
 
@@ -102,7 +102,7 @@ def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_
     server, keepers = notes["server"], [psutil.Process(note.pid) for note in notes.values() if note]
     assert server and len(keepers) == 2
     who: tuple[str, str] = tuple((directory / "auth").read_text().strip().split(":", 1))  # type: ignore[assignment]
-    automations.put(server.url, who, {automations.SILENT: 40})
+    put_automations(server.url, ":".join(who), silent=40)
     deploy = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
     own = {**os.environ, "PREFECT_API_URL": server.url, "PREFECT_API_AUTH_STRING": ":".join(who)}
     deployed = subprocess.run(deploy, cwd=CHECKOUT, env=own, capture_output=True, text=True, check=False)

@@ -16,9 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
-from flows.server import automations
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
+from tests.support.prefect_api import put_automations
 from tests.support.toy import GREEDY, QUADRATIC, command, environment, quadratic, slow, start
 from tests.support.workers import working
 
@@ -99,7 +99,7 @@ def all_are_there_once(again: Sequence[str] = ()) -> None:
 def test_neither_a_lost_machine_nor_a_killed_parent_loses_a_trial_or_does_one_twice(
     server: str, home: Path, tmp_path: Path
 ) -> None:
-    automations.put(server, None, {automations.SILENT: 40})
+    put_automations(server, silent=40)
     prefect(server, "work-pool", "create", "gpu-pair", "--type", "process", "--overwrite")
     prefect(server, "deploy", "--prefect-file", "docker/gpu.prefect.yaml", "--name", "gpu-pair")
     folder, night = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG), home / "night"

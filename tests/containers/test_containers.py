@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.server import automations
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tests.support.docker_engine import CHECKOUT, IMAGE, Engine, missing, mounts, processes
+from tests.support.prefect_api import put_automations
 from tests.support.toy import GREEDY, QUADRATIC, environment, nightshift, quadratic, slow, start
 from tests.support.workers import wait_until, working
 
@@ -80,7 +80,7 @@ class Pool:
 def pool(engine: Engine, lone_server: str, home: Path, tmp_path: Path) -> Pool:
     """The deployment cpu-docker as it is written, but for where the campaigns are."""
     home.mkdir(mode=0o700, exist_ok=True)
-    automations.put(lone_server, None, {automations.SILENT: 40})
+    put_automations(lone_server, silent=40)
     catalogue = tmp_path / "gpu.prefect.yaml"
     catalogue.write_text((CHECKOUT / "docker" / catalogue.name).read_text().replace("/srv/nightshift/runs", str(home)))
     ours(lone_server, sys.executable, "-m", "prefect", "--no-prompt", "work-pool", "create", POOL, "--type", "docker")

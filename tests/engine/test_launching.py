@@ -19,7 +19,6 @@ from prefect.utilities.annotations import quote
 from environments.plugins import Refused
 from flows.engine import launching
 from flows.engine.launching import REQUEST, LaunchDied, LaunchRequest
-from flows.server.api import Api
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.bench import Bench, RunPlan
 from tasks.machine.slots import Slots
@@ -28,6 +27,7 @@ from tasks.system import interrupt, orphans
 from tasks.system.files import write_atomic
 from tasks.task_key import TaskKey, history_digest
 from tasks.trial import Proposal
+from tests.support.prefect_api import Api
 from tests.support.servers import prefect_server
 from tests.support.toy import SANDBOX, quadratic
 

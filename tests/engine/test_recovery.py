@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server
-from flows.server.api import Api
 from tasks.store.campaign_lock import STOP, CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tests.support.ledgers import created
-from tests.support.prefect_api import prefect_at
+from tests.support.prefect_api import Api, prefect_at
 
 DEPLOYED = {"PREFECT__RUNTIME__DEPLOYMENT__ID": "00000000-0000-0000-0000-000000000001"}
 """As Prefect's runtime has it in a run of a deployment."""

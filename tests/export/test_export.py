@@ -147,9 +147,6 @@ def test_all_files_are_as_they_were_judged_or_nothing_is_exported(
     assert os.access(made / "environment" / "quad" / "fit.sh", os.X_OK)
     assert (made / "checkpoint" / "latest" / "model.json").read_text() == "{}"
     assert outputs.checkpoint(made / "checkpoint") == history[1].runs[0].checkpoint
-    assert "sk-planted-0123456789" in (made / "champion.patch").read_text()
-    monkeypatch.setenv("SOME_API_KEY", "sk-planted-0123456789")
-    assert "sk-planted" not in (export(ledger, tmp_path / "again") / "champion.patch").read_text()
     monkeypatch.setenv("SOME_API_KEY", "#!/bin/sh")
     with pytest.raises(Refused, match="SOME_API_KEY"):
         export(ledger, tmp_path / "never")

@@ -79,16 +79,13 @@ def test_what_a_killed_engine_has_deployed_is_adopted_or_swept(
     environment = problem(tmp_path, trainer)
     settings = environment.remote
     assert settings is not None
-    left = jobs.begin("campaign/0001", trainer, settings, 60.0, tmp_path / "costs", adopt=True)
-    first = left.job.place.reach(left.job.key, 60.0)
-    left.lock.release()  # as the end of its process would
-
-    again = jobs.begin("campaign/0001", trainer, settings, 60.0, tmp_path / "costs", adopt=True)
-    second = again.job.place.reach(again.job.key, 60.0)
-    again.lock.release()
+    reached = []
+    for _ in range(2):
+        with jobs.begin("campaign/0001", trainer, settings, 60.0, tmp_path / "costs", adopt=True) as left:
+            reached.append(left.job.place.reach(left.job.key, 60.0))
     said = jobs.sweep(jobs.is_of("campaign"))
 
-    assert first == second and len(containers.created) == 1
+    assert reached[0] == reached[1] and len(containers.created) == 1
     assert len(said) == 1 and not containers.running and not jobs.unfollowed()
     assert jobs.paid(tmp_path / "costs") > (0, 0)
 

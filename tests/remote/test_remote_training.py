@@ -43,8 +43,8 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEndpoi
         yield running
 
 
-def problem(folder: Path, url: str, fit: str = FIT, http: str = "", more: str = "") -> Environment:
-    environment = environments.load(remote_quadratic(folder / "quad", url, fit, more, http))
+def problem(folder: Path, url: str, fit: str = FIT, http: str = "") -> Environment:
+    environment = environments.load(remote_quadratic(folder / "quad", url, fit, http=http))
     freeze(environment, folder)
     return environment
 
@@ -89,19 +89,19 @@ def test_a_training_ends_with_its_budget_or_earlier_where_it_is_cut_or_loses(
     assert not endpoint.left and not open_jobs(home)
 
 
-@pytest.mark.parametrize(
-    ("fit", "reason"),
-    [
-        ("print('no such data')\nraise SystemExit(3)\n", "exited with status 3\nno such data"),
-        (FIT + '(args.out / "progress.jsonl").write_text("nonsense\\n")\n', "line 1 is not a report"),
-    ],
-)
-def test_a_program_that_fails_there_is_a_crash_with_its_reason(
-    tmp_path: Path, home: Path, endpoint: RunningEndpoint, fit: str, reason: str
+def test_a_program_that_fails_there_or_cannot_be_sent_is_a_crash_with_its_reason(
+    tmp_path: Path, home: Path, endpoint: RunningEndpoint
 ) -> None:
-    run = trained(problem(tmp_path, endpoint.url, fit), tmp_path)
+    failing = problem(tmp_path / "one", endpoint.url, "print('no such data')\nraise SystemExit(3)\n")
+    odd = problem(tmp_path / "two", endpoint.url, FIT + '(args.out / "progress.jsonl").write_text("nonsense\\n")\n')
+    unsent = problem(tmp_path / "three", endpoint.url)
+    (tmp_path / "three/program/fit.py").chmod(0o644)
+    (tmp_path / "three/program/fit.py").write_bytes(b"\xff\xfe")
 
-    assert run.status == "crash" and reason in str(run.error)
+    runs = [trained(one, tmp_path / name) for one, name in ((failing, "one"), (odd, "two"), (unsent, "three"))]
+
+    for run, reason in zip(runs, ("status 3\nno such data", "line 1 is not a report", "no UTF-8"), strict=True):
+        assert run.status == "crash" and reason in str(run.error)
     assert not endpoint.left and not open_jobs(home)
 
 
@@ -135,38 +135,34 @@ def test_a_trial_of_an_endpoint_that_was_away_is_adopted_and_not_started_again(t
         assert len(away.starts) == 1 and not away.left and not open_jobs(home)
 
 
-def test_what_a_dead_process_has_left_is_swept_and_what_is_followed_is_not(
+def test_what_a_dead_process_has_left_is_swept_now_or_later_and_what_is_followed_is_not(
     tmp_path: Path, home: Path, endpoint: RunningEndpoint
 ) -> None:
-    environment = problem(tmp_path, endpoint.url)
-    assert environment.remote is not None
     home.mkdir()
-    left = jobs.begin("a/0001", "http", environment.remote, 100.0, tmp_path / "costs", adopt=True)
-    kept = jobs.begin("b/0001", "http", environment.remote, 100.0, tmp_path / "costs", adopt=True)
+
+    def begun(run: str, url: str, seconds: float) -> jobs.OpenJob:
+        settings = problem(tmp_path / run / str(seconds), url).remote
+        assert settings is not None
+        return jobs.begin(f"{run}/0001", "http", settings, seconds, tmp_path / "costs", adopt=True)
+
+    left, kept, away = (
+        begun("a", endpoint.url, 100.0),
+        begun("b", endpoint.url, 100.0),
+        begun("c", "http://127.0.0.1:9", 0.0),
+    )
     left.lock.release()  # as the end of its process would
 
     assert [job.key for job in jobs.unfollowed()] == [left.job.key]
     assert jobs.sweep(jobs.is_over) == (), "it may still be adopted"
     (said,) = jobs.sweep(jobs.is_of("a"))
-
-    assert left.job.key in said and open_jobs(home) == [kept.path.name]
-    again = jobs.begin("b/0001", "http", environment.remote, 100.0, tmp_path / "costs", adopt=True)
+    assert left.job.key in said and left.path.name not in open_jobs(home)
+    again = begun("b", endpoint.url, 99.0)
     assert again.job.key != kept.job.key, "nobody adopts what is followed"
-    for job in (kept, again):
-        assert job.end() is None
+    assert [job.end() for job in (kept, again)] == [None, None]
 
-
-def test_what_cannot_be_removed_now_stays_to_be_removed_later(tmp_path: Path, home: Path) -> None:
-    environment = problem(tmp_path, "http://127.0.0.1:9")
-    assert environment.remote is not None
-    home.mkdir()
-    job = jobs.begin("a/0001", "http", environment.remote, 0.0, tmp_path / "costs", adopt=True)
-
-    assert "is not removed" in str(job.end(patience=0.1))
-    job.lock.release()
-
-    (noted,) = map(json.loads, (tmp_path / "costs").read_text().splitlines())
-    assert not noted["removed"]
+    assert "is not removed" in str(away.end(patience=0.1))
+    away.lock.release()
+    assert not json.loads((tmp_path / "costs").read_text().splitlines()[-1])["removed"]
     assert [jobs.is_over(job) for job in jobs.unfollowed()] == [True]
 
 
@@ -245,13 +241,3 @@ def test_a_section_that_cannot_be_followed_is_refused(tmp_path: Path, change: tu
 
     with pytest.raises(Refused, match=reason):
         train.check(environments.load(source.parent))
-
-
-def test_a_program_that_cannot_be_sent_is_a_crash_with_its_reason(tmp_path: Path, home: Path) -> None:
-    environment = problem(tmp_path, "http://127.0.0.1:9")
-    (tmp_path / "program/fit.py").chmod(0o644)
-    (tmp_path / "program/fit.py").write_bytes(b"\xff\xfe")
-
-    run = trained(environment, tmp_path)
-
-    assert run.status == "crash" and "no UTF-8" in str(run.error)

@@ -9,9 +9,7 @@ from typing import Any
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.server import automations
-from flows.server.api import Api
-from tests.support.prefect_api import remove_automations
+from tests.support.prefect_api import Api, put_automations, remove_automations
 from tests.support.processes import wait_for
 from tests.support.receivers import webhook
 from tests.support.toy import nightshift
@@ -21,14 +19,14 @@ TELLS = ["nightshift-tells-end", "nightshift-tells-waiting"]
 
 def test_every_block_of_the_name_gets_a_message_about_an_end_and_none_about_other_flows(lone_server: str) -> None:
     with Api(lone_server, None) as api, temporary_settings({PREFECT_API_URL: lone_server}), webhook() as hook:
-        assert not set(TELLS) & set(automations.put(lone_server, None)), "there is nobody to tell"
+        assert not set(TELLS) & set(put_automations(lone_server)), "there is nobody to tell"
         block = CustomWebhookNotificationBlock(
             name="nightshift", url=hook.address, json_data={"text": "{{subject}}\n{{body}}"}, headers=None, cookies=None
         )
         block.save("nightshift")
         try:
-            assert automations.put(lone_server, None) == TELLS
-            assert automations.put(lone_server, None) == []
+            assert put_automations(lone_server) == TELLS
+            assert put_automations(lone_server) == []
             time.sleep(6)  # the server reads its automations anew every few seconds
             for flow, name, state in (
                 ("campaign", "good", "COMPLETED"), ("campaign", "bad", "FAILED"), ("other", "other", "FAILED"),

@@ -13,9 +13,8 @@ from environments.plugins import Refused
 from flows.campaign import campaign
 from flows.certify import certify
 from flows.cli import reference
-from flows.cli.app import app
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.spec import CERTIFY, OPTIONS, Spec, declared, flag
+from flows.spec.spec import OPTIONS, Spec, declared
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -42,15 +41,6 @@ def test_the_flow_takes_every_option_by_itself_and_what_the_form_leaves_empty() 
     left = {"environment": "cartpole", "until": "", "seed": None, "advanced": {"patience": None, "options": {}}}
     assert CampaignSpec.of(**left, name="n") == CampaignSpec.of(environment="cartpole", name="n")
     validation.validate({**left, "name": ""}, FORM, raise_on_error=True)
-
-
-def test_an_option_of_certify_is_in_its_form_as_it_is_declared() -> None:
-    shown = certify.parameters.model_dump()["properties"]
-    assert list(shown) == ["name", *CERTIFY]
-    for name, field in CERTIFY.items():
-        assert (shown[name]["description"], shown[name].get("default")) == (field.description, field.default)
-    flags = {argument.name for argument in app["certify"].assemble_argument_collection()}
-    assert {flag(name) for name in CERTIFY} <= flags
 
 
 def test_the_page_of_options_is_up_to_date() -> None:

@@ -8,7 +8,19 @@ from typing import Any
 
 import httpx
 
-from flows.server.api import Api
+from tasks.system.retrying import retrying
+
+
+class Api(httpx.Client):
+    """A Prefect server's API, used as a `with` block."""
+
+    def __init__(self, url: str, auth: tuple[str, str] | None = None) -> None:
+        super().__init__(base_url=url, auth=auth, timeout=20)
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer, parsed from JSON; None where it is empty. Raises httpx.HTTPError if there is none."""
+        answer = retrying(90)(lambda: self.request(method, path, json=body).raise_for_status())
+        return answer.json() if answer.content else None
 
 
 def ask(method: str, url: str, body: Any = None, auth: tuple[str, str] | None = None) -> Any:
@@ -32,9 +44,23 @@ def remove_automations(url: str) -> None:
 
 
 @contextlib.contextmanager
-def prefect_at(url: str) -> Iterator[None]:
+def prefect_at(url: str, login: str | None = None) -> Iterator[None]:
     """Have the flows and tasks of this process run at that server."""
-    from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
+    from prefect.settings import (
+        PREFECT_API_AUTH_STRING,
+        PREFECT_API_URL,
+        PREFECT_LOGGING_TO_API_ENABLED,
+        temporary_settings,
+    )
 
-    with temporary_settings({PREFECT_API_URL: url, PREFECT_LOGGING_TO_API_ENABLED: False}):
+    settings = {PREFECT_API_URL: url, PREFECT_LOGGING_TO_API_ENABLED: False, PREFECT_API_AUTH_STRING: login}
+    with temporary_settings(settings):
         yield
+
+
+def put_automations(url: str, login: str | None = None, **periods: float) -> list[str]:
+    """Put ours on a server, with other seconds of some (`silent`, `resume`); the names of those that were written."""
+    from flows.server import setup
+
+    with prefect_at(url, login):
+        return setup.put_automations({f"nightshift-{name}": seconds for name, seconds in periods.items()})

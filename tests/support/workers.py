@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flows.server import automations
-from flows.server.api import Api
-from tests.support.prefect_api import remove_automations
+from tests.support.prefect_api import Api, put_automations, remove_automations
 from tests.support.processes import wait_for
 from tests.support.toy import environment, quadratic, slow
 
@@ -103,7 +101,7 @@ def site(url: str, logs: Path, workers: int = 2) -> Iterator[Site]:
     from prefect.workers.process import ProcessWorker
 
     pool = Site(url, "", logs)
-    automations.put(url, None, {automations.RESUME: RESUME_SECONDS})
+    put_automations(url, resume=RESUME_SECONDS)
     template = ProcessWorker.get_default_base_job_template()
     with contextlib.suppress(Exception):
         pool.ask("POST", "/work_pools/", name=POOL, type="process", base_job_template=template)

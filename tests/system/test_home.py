@@ -8,43 +8,26 @@ import pytest
 
 from environments.plugins import Refused
 from tasks.system import home as module
-from tasks.system.home import CODE, home, home_path, install_extra
-
-CHECKOUT = Path(__file__).parents[2]
+from tasks.system.home import CODE, home, home_path
 
 
-@pytest.fixture
-def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_variable_comes_first_then_the_checkout_and_installed_the_xdg_data_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for name in ("NIGHTSHIFT_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
-
-
-@pytest.fixture
-def installed(unset: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As if the packages lay in `site-packages`."""
-    monkeypatch.setattr(module, "CODE", tmp_path)
-
-
-@pytest.mark.usefixtures("unset")
-def test_the_variable_comes_first_and_then_the_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert CODE == CHECKOUT and home_path() == CHECKOUT / "runs"
-    monkeypatch.setenv("NIGHTSHIFT_HOME", "~/nights")
-    assert home_path() == tmp_path / "me/nights"
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NIGHTSHIFT_HOME", "nights")
-    assert home_path() == tmp_path / "nights"
-
-
-@pytest.mark.usefixtures("installed")
-def test_installed_it_is_in_the_xdg_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert home_path() == tmp_path / "me/.local/share/nightshift"
-    monkeypatch.setenv("XDG_DATA_HOME", "data")
-    assert home_path() == tmp_path / "me/.local/share/nightshift", "the specification has relative ones ignored"
+    assert Path(__file__).parents[2] == CODE and home_path() == CODE / "runs"
+    monkeypatch.setattr(module, "CODE", tmp_path)  # as if the packages lay in `site-packages`
+    for data in ("", "relative"):  # which the specification has ignored
+        monkeypatch.setenv("XDG_DATA_HOME", data)
+        assert home_path() == tmp_path / "me/.local/share/nightshift"
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    assert home() == tmp_path / "data/nightshift"
-    assert (tmp_path / "data/nightshift").stat().st_mode & 0o777 == 0o700
-    assert "whl[ppo]" in install_extra("ppo")
+    assert home() == tmp_path / "data/nightshift" and home().stat().st_mode & 0o777 == 0o700
+    for stated, found in (("~/nights", tmp_path / "me/nights"), ("nights", tmp_path / "nights")):
+        monkeypatch.setenv("NIGHTSHIFT_HOME", stated)
+        assert home_path() == found
 
 
 def test_a_home_that_cannot_be_made_is_refused_with_its_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

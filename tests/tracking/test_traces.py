@@ -45,15 +45,12 @@ def ledger(tmp_path: Path) -> Ledger:
     return created(tmp_path, advanced={"traces": True})
 
 
-def ask(
-    folder: Path, question: str = "What next?", answer: str = "x = 1", error: str = "", model: str = PRICED,
-    usd: float | None = 0.002,
-) -> None:  # fmt: skip
+def ask(folder: Path, question: str = "What next?", answer: str = "x = 1", error: str = "") -> None:
     """Keep a question and its answer, of 2.5 s, as the trial's next."""
-    usage = Usage(1, 1000, 500, usd)
+    usage = Usage(1, 1000, 500, 0.002)
     messages = Message("system", "You are brief."), Message("user", question)
-    request = RecordedRequest(model, None, messages, None, 0.3, 700, 0, 11)
-    said = None if error else Answer(answer, usage, model, "stop")
+    request = RecordedRequest(PRICED, None, messages, None, 0.3, 700, 0, 11)
+    said = None if error else Answer(answer, usage, PRICED, "stop")
     trace.keep(folder, request, said, error, usage, 2.5)
     os.utime(requests(folder)[-1], (ENDED, ENDED))
 
@@ -75,7 +72,8 @@ def recorded(store: Store, ledger: Ledger) -> str:
 
 
 def test_a_question_is_a_trace_of_its_trials_run(store: Store, ledger: Ledger) -> None:
-    ask(ledger.place_of(put(ledger, make_trial())).path)
+    place = ledger.place_of(put(ledger, make_trial()))
+    ask(place.path, "What next? ![](http://a.example/q)", "x = 1 ![](http://a.example/a) where a<b")
     (found,) = traces_of(store, recorded(store, ledger))
     info, (span,) = found.info, found.data.spans
     assert info.state.value == "OK"
@@ -92,8 +90,9 @@ def test_a_question_is_a_trace_of_its_trials_run(store: Store, ledger: Ledger) -
     assert info.token_usage == {"input_tokens": 1000, "output_tokens": 500, "total_tokens": 1500}
     assert info.cost is not None and info.cost["total_cost"] == 0.002
     assert span.inputs is not None and span.outputs is not None
-    assert span.inputs["messages"][-1] == {"role": "user", "content": "What next?"}
-    assert span.outputs["choices"][0]["message"] == {"role": "assistant", "content": "x = 1"}
+    asked, answered = span.inputs["messages"][-1], span.outputs["choices"][0]["message"]
+    assert asked == {"role": "user", "content": r"What next? \![](http://a.example/q)"}, "no page fetches a picture"
+    assert answered == {"role": "assistant", "content": r"x = 1 \![](http://a.example/a) where a<b"}
     assert span.span_type == "CHAT_MODEL"
 
 
@@ -106,13 +105,3 @@ def test_each_request_is_a_trace_once_whoever_asks_again(store: Store, ledger: L
     recorded(store, ledger)
     recorded(store, ledger)
     assert [one.info.tags[KEY][-7:] for one in traces_of(store)] == ["0007/01", "0007/02"]
-
-
-def test_no_text_makes_a_page_fetch_a_picture(store: Store, ledger: Ledger) -> None:
-    place = ledger.place_of(put(ledger, make_trial()))
-    ask(place.path, "see ![](http://a.example/q)", "![](http://a.example/a) where a<b")
-    recorded(store, ledger)
-    (span,) = traces_of(store)[0].data.spans
-    assert span.inputs is not None and span.outputs is not None
-    shown = span.inputs["messages"][-1]["content"] + span.outputs["choices"][0]["message"]["content"]
-    assert shown == r"see \![](http://a.example/q)\![](http://a.example/a) where a<b"

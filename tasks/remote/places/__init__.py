@@ -75,8 +75,8 @@ class DeployedPlace(Deployed, RemotePlace):
         """Remove all deployments of a name, within `patience` seconds; no error where there is none."""
 
     def check(self) -> None:
-        if self.gpu and not self.gpu_count:
-            raise Refused(f"gpu = {self.gpu!r} and gpu_count = 0, so no GPU is asked for: state gpu_count, or no gpu")
+        if bool(self.gpu) != bool(self.gpu_count):
+            raise Refused(f"gpu = {self.gpu!r} and gpu_count = {self.gpu_count}: state gpu and gpu_count, or neither")
         try:
             self.look_up(name_of("check"))
         except EndpointFault as fault:

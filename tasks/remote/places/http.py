@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import os
 import time
 from typing import cast
 
@@ -51,17 +50,14 @@ def of_block(name: str) -> Address:
     Raises Refused: there is no such block, it is not valid, or there is no server to read it from.
     """
     import httpx
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_URL
 
     from blocks.endpoint import TrainingEndpoint
 
-    api = PREFECT_API_URL.value() or os.environ.get("PREFECT_API_URL")
-    if not api:
+    if not PREFECT_API_URL.value():  # Prefect would start a server of its own
         raise Refused(f"endpoint block {name!r} cannot be read without a Prefect server: set PREFECT_API_URL")
     try:
-        # Prefect may have been imported before the address was set; it would start a server of its own.
-        with temporary_settings({PREFECT_API_URL: api}):
-            block = cast("TrainingEndpoint", TrainingEndpoint.load(name))
+        block = cast("TrainingEndpoint", TrainingEndpoint.load(name))
     except (ValueError, httpx.HTTPError) as fault:
         raise Refused(f"there is no endpoint block called {name!r} that can be used: {fault}") from fault
     if (secret := block.token or block.password) is None:

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import modal
 from modal import exception
 
-from environments.plugins import Refused
 from environments.remote import ModalSandbox
 from tasks.remote.endpoint import EndpointFault
 from tasks.remote.places import CloudFault, DeployedPlace
@@ -32,11 +31,6 @@ T = TypeVar("T")
 
 class Modal(ModalSandbox, DeployedPlace):
     """Sandboxes of one app, whose names are unique there while they run: a second start of one is refused."""
-
-    def check(self) -> None:
-        if self.gpu_count and not self.gpu:
-            raise Refused(f"gpu_count = {self.gpu_count} without gpu, and Modal chooses no model: state gpu")
-        super().check()
 
     def look_up(self, name: str) -> str | None:
         return _answer(self._address(name), self.answer_seconds)

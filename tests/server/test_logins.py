@@ -1,0 +1,124 @@
+"""Our own servers, Prefect's and MLflow's, over real HTTP: who is let in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from flows.server import mlflow_process, server_process
+from tasks.system.daemon import Daemon, Note
+from tasks.system.login import make_login
+from tests.support.levels import SANDBOXED
+from tests.support.servers import HAS_BLOCK_TYPES
+from tests.support.strangers import is_nothing, of_a_trial, of_another_user
+
+pytestmark = pytest.mark.slow
+PATHS = {
+    "server": (
+        "/api/admin/version", "/api/admin/settings", "/api/version", "POST /api/block_documents/filter",
+        "POST /api/flow_runs/filter",
+    ),
+    "mlflow": (
+        "/", "/version", "/graphql", "/get-artifact", "/api/2.0/mlflow/experiments/search?max_results=9",
+        "/api/2.0/mlflow-artifacts/artifacts", "/v1/traces", "/ajax-api/3.0/jobs", "/no/such/path",
+        "POST /api/2.0/mlflow/experiments/create",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Served:
+    home: Path
+    note: Note
+    paths: tuple[str, ...]
+
+    @property
+    def page(self) -> str:
+        return self.note.url.removesuffix("/api")
+
+    @property
+    def login(self) -> tuple[str, str]:
+        user, _, password = make_login(self.home).partition(":")
+        return user, password
+
+    def ask(self, path: str, auth: tuple[str, str] | None, **headers: str) -> httpx.Response:
+        method, _, path = path.rpartition(" ")
+        body = {"name": "new"} if method else None
+        with httpx.Client(timeout=60, trust_env=False) as client:
+            return client.request(method or "GET", self.page + path, auth=auth, headers=headers, json=body)
+
+
+@pytest.fixture(scope="module", params=list(PATHS))
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path, empty_prefect: Path
+) -> Iterator[Served]:
+    """One of the two, for all tests of this module."""
+    home = tmp_path_factory.mktemp(request.param) / "runs"
+    directory = home / ".prefect"
+    directory.mkdir(mode=0o700, parents=True)
+    shutil.copy(empty_mlflow, home / "mlflow.db")
+    shutil.copy(empty_prefect, directory / "prefect.db")
+    daemon = Daemon(directory, request.param)
+    with pytest.MonkeyPatch.context() as variables:
+        for name, value in {**server_process.QUIET, **HAS_BLOCK_TYPES}.items():
+            variables.setenv(name, value)
+        with server_process.shared(directory) if request.param == "server" else mlflow_of(home):
+            note = daemon.living()
+            assert note is not None
+            yield Served(home, note, PATHS[request.param])
+
+
+@contextmanager
+def mlflow_of(home: Path) -> Iterator[None]:
+    try:
+        mlflow_process.start(home)
+        yield
+    finally:
+        Daemon(home / ".prefect", "mlflow").end()
+
+
+def test_whoever_does_not_know_the_login_gets_nothing(served: Served) -> None:
+    user, _ = served.login
+    for path in (*served.paths, *(["/signup"] if served.paths == PATHS["mlflow"] else [])):
+        for auth in (None, (user, ""), (user, "wrong"), ("admin", "password1234")):
+            assert served.ask(path, auth).status_code == 401, path
+    assert served.ask(served.paths[0], served.login).is_success
+
+
+def test_a_page_from_elsewhere_is_told_nothing_even_with_the_login(served: Served) -> None:
+    search = served.paths[4] if served.paths == PATHS["mlflow"] else served.paths[0]
+    for origin in ("http://evil.example", "null"):
+        answer = served.ask(search, served.login, Origin=origin)
+        assert answer.headers.get("access-control-allow-origin") != origin
+    if served.paths == PATHS["mlflow"]:  # a name that points here; Prefect's has the login alone
+        assert served.ask(search, served.login, Host="evil.example").status_code == 403
+        assert served.ask(served.paths[-1], served.login, Origin="http://evil.example").status_code == 403
+        return
+    assert served.ask(search, served.login, Origin=served.page).headers["access-control-allow-origin"] == served.page
+    told = served.ask("/ui-settings", None).json()
+    assert (told["api_url"], told["auth"]) == (served.note.url, "BASIC"), "its page asks for the login"
+    assert served.login[1] not in str(told)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_and_a_trial_with_a_network_get_nothing(served: Served, tmp_path: Path) -> None:
+    got = [of_another_user(served.note, served.home, served.paths)]
+    for level in SANDBOXED:
+        (place := tmp_path / level).mkdir()
+        got.append(of_a_trial(served.note, served.home, served.paths, place, level))
+    assert [each for each in got if not is_nothing(each, served.paths)] == []
+
+
+def test_the_password_is_in_a_private_file_and_on_no_command_line(served: Served) -> None:
+    password = served.login[1].encode()
+    files = [path for path in served.home.rglob("*") if path.is_file() and password in path.read_bytes()]
+    assert {path.name for path in files} == {"auth"}
+    assert all(path.stat().st_mode & 0o077 == 0 for path in files)
+    assert password not in Path(f"/proc/{served.note.pid}/cmdline").read_bytes()
