@@ -32,6 +32,7 @@ REPLACED = ["environment/*", "checkpoint/*"]
 UNCERTIFIED = "not certified"
 TASKS = {"control": "reinforcement-learning", "text": "text-generation"}
 """The hub's task of a judge; what other judges measure may be anything."""
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 KEY = re.compile(
     rb"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{30,}|sk-(?:proj-|ant-)?[A-Za-z0-9_-]{32,}|gh[pousr]_[A-Za-z0-9]{36,}"
     rb"|github_pat_\w{40,}|AKIA[0-9A-Z]{16}|-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----)"
@@ -41,19 +42,25 @@ TEXT_BYTES = 2**20
 """Larger files are weights, and hold no such key. No file holds a known secret: it would not have been exported."""
 
 
+class HubFailed(OSError):
+    """The hub or the way to it failed."""
+
+
 def front_matter(environment: Environment, trial: Trial, certificate: Certificate | None, name: str) -> str:
     """What the hub and its search read of a card, in YAML; the score is a certificate's, or else the search's."""
     hub, value, how = library(), trial.score.value, f"of the search, {UNCERTIFIED}"
     if certificate:
         value, how = certificate.mean("champion"), f"mean of {len(certificate.scores('champion'))} fresh runs"
-    task = TASKS.get(judge_name(environment.judge))
+    task, recipe = TASKS.get(judge_name(environment.judge)), environment.prepare.settings if environment.prepare else {}
+    base, data = (one if HUB_ID.fullmatch(str(one := recipe.get(key))) else None for key in ("model", "dataset"))
     result = hub.EvalResult(
         task_type=task or "other", dataset_type=environment.name, dataset_name=environment.name,
         metric_type=environment.metric, metric_name=f"{environment.metric} ({how})", metric_value=value,
     )  # fmt: skip
     tags = ["nightshift", "reinforcement-learning", environment.trainer, environment.name]
     card = hub.ModelCardData(
-        library_name="nightshift", pipeline_tag=task, model_name=name, tags=tags, eval_results=[result],
+        library_name="nightshift", pipeline_tag=task, base_model=base, datasets=data, model_name=name, tags=tags,
+        eval_results=[result],
     )  # fmt: skip
     return f"---\n{scrub_text(card.to_yaml())}\n---\n\n"
 
@@ -63,7 +70,8 @@ def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool, say: C
 
     Raises:
         Refused: there is no token or no champion, it is not certified and need be, or a file holds a secret.
-        OSError: the hub refuses or fails, also after some time; or the folder cannot be written.
+        HubFailed: the hub refuses or fails, also after some time.
+        OSError: the folder cannot be written.
     """
     trial, name, token = champion(ledger), ledger.campaign.name, library().get_token()
     certificate, proof = certificate_of(ledger, trial), UNCERTIFIED
@@ -88,11 +96,18 @@ def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool, say: C
         api = library().HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token, library_name="nightshift")
         try:
             return _commit(api, repo, folder, f"{name}, trial {trial.number}: {proof}", public, say)
-        except (httpx.HTTPError, RuntimeError) as fault:  # the second where a large file is not taken
-            raise OSError(
-                f"the hub failed ({one_line(str(fault), 300)}): give the same command again, with a token that may "
-                "write there; what has arrived is not sent again"
-            ) from fault
+        except (httpx.HTTPError, RuntimeError) as error:
+            fault = error.__cause__ if isinstance(error, RuntimeError) else error
+            if not isinstance(fault, httpx.HTTPError):
+                raise
+            # Not the client's own words: they may hold addresses that are signed.
+            status = getattr(getattr(fault, "response", None), "status_code", "")
+            answer = getattr(fault, "server_message", None) or type(fault).__name__
+            words = one_line(scrub_text(f"{status} {answer}"), 300)
+            raise HubFailed(
+                f"the hub failed ({words}): give the same command again, with a token that may write there; what has "
+                "arrived is not sent again"
+            ) from error
 
 
 def _commit(

@@ -25,6 +25,8 @@ GROUPS = SEARCH, DECISIONS, LIMITS, EXECUTION, MODELS = (
     "Search", "Decisions", "Limits", "Execution", "Language models and approval"
 )  # fmt: skip
 """The headings above options, in their order."""
+FORMER_GROUPS = {"search", "decisions", "limits", "execution", "models"}
+"""Tables below `advanced` in schedules that were made with version 0.6."""
 MULTIPLE = r"\d{1,3}(\.\d{1,3})?x"
 """A training budget in that of the environment."""
 TIME_OF_DAY = r"\d{1,2}:\d{2}"
@@ -238,6 +240,9 @@ def spread(stated: Mapping[str, Any]) -> dict[str, Any]:
         advanced = advanced.model_dump()
     if not isinstance(advanced, dict):
         return {**stated, "advanced": advanced}  # the model says what is wrong
+    for group in FORMER_GROUPS & advanced.keys():
+        advanced = {**advanced, **advanced[group]}
+        del advanced[group]
     spec: dict[str, Any] = {"advanced": {}}
     for name, value in {**stated, **advanced}.items():
         is_empty = name in OPTIONS and (value is None or (value == "" and OPTIONS[name].default is None))

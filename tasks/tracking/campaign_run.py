@@ -1,4 +1,4 @@
-"""The MLflow run of a campaign: best score so far, certificates, and the note.
+"""The MLflow run of a campaign: best score so far, certificates, the note, and the datasets.
 
 Certificate n is logged at step n - 1, so that a single one is drawn as a bar. Gains are positive if the champion is
 better, whichever way the metric points; the sentences (tasks/describe.py) give differences of scores.
@@ -6,15 +6,24 @@ better, whichever way the metric points; the sentences (tasks/describe.py) give 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
+import environments
+from environments import judge_name
 from tasks.describe import ARMS, caution, headline, mean_of, outcome, ships
+from tasks.recipes.output import FILE, PREPARED
 from tasks.sandbox import outputs
 from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
+from tasks.system.redact import scrub_text
 from tasks.tracking.trial_run import origin, trial_times
 from tasks.tracking.values import NOTE, NOTE_CHARACTERS, MetricPoint, inert, milliseconds, parameters, plain, points
 from tasks.trial import History, Trial, baseline, best, trials_before
+
+if TYPE_CHECKING:
+    from mlflow.entities import DatasetInput
 
 STATED = ("proposer", "rule", "cancel", "replicates", "looks", "seed", "isolation")
 """Settings of a campaign that are parameters of its run, by the same name."""
@@ -97,3 +106,23 @@ def end_of(ledger: Ledger, certificate: Certificate) -> int:
 def environment_digest(ledger: Ledger) -> str:
     """That of the environment's folder, as frozen at the campaign's start."""
     return outputs.digest(ledger.path / "environment")[:16]
+
+
+def datasets(ledger: Ledger) -> list[DatasetInput]:
+    """The environment, and its prepared questions, which themselves are never sent: their number for each use is."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    environment, source, note = ledger.environment, scrub_text(ledger.campaign.source), ledger.path / FILE
+    facts: object = {"metric": environment.metric, "judge": judge_name(environment.judge)}
+    used = {"environment": (environment.name, environment_digest(ledger), facts)}
+    if note.is_file():
+        made = PREPARED.validate_json(note.read_bytes())
+        used["questions"] = f"{environment.name}/questions", made.content, made.questions
+    kind = "nightshift" if source in environments.bundled() else "local"
+    return [
+        DatasetInput(
+            Dataset(name, digest, kind, json.dumps({"uri": source}), profile=json.dumps(profile)),
+            [InputTag("mlflow.data.context", context)],
+        )
+        for context, (name, digest, profile) in used.items()
+    ]

@@ -207,6 +207,7 @@ class _Campaign:
         if trial.attempt != newest:
             tags["superseded"] = f"attempt {newest}"
         self._log(run_id, trial_run.trial_points(ledger, trial), parameters(trial.proposal.params), tags)
+        client.log_inputs(run_id, campaign_run.datasets(ledger))
         if trial.attempt == newest:
             self._log(self.parent.info.run_id, campaign_run.best_so_far(ledger, self.history, trial))
         client.set_terminated(run_id, VERDICTS[trial.verdict.kind].run_status, end_time=end)
@@ -246,6 +247,7 @@ class _Campaign:
         params = {key: text for key, text in campaign_run.campaign_parameters(ledger).items() if key not in stored}
         tags = campaign_run.campaign_tags(ledger, self.history, self.own, self.state)
         self._log(run_id, campaign_run.certificate_points(ledger, self.certificates), params, tags)
+        self.client.log_inputs(run_id, campaign_run.datasets(ledger))
         is_complete = len(self.now.runs) == len(self.trials)
         if is_complete:
             self._register()

@@ -13,7 +13,7 @@ import pytest
 import environments
 from environments.plugins import Refused
 from flows.engine.certifying import store
-from flows.export.upload import front_matter, upload
+from flows.export.upload import HubFailed, front_matter, upload
 from tasks.store.ledger import Ledger
 from tests.support import hub as stand_in
 from tests.support.histories import certified
@@ -100,7 +100,7 @@ def test_a_later_version_replaces_the_files_of_the_earlier_one_and_no_others(hub
 @pytest.mark.parametrize("fault", ["refuses", "loses the answer"])
 def test_after_a_fault_the_same_command_leaves_one_whole_version(hub: Hub, ledger: Ledger, fault: Any) -> None:
     hub.fault = fault
-    with pytest.raises(OSError, match="give the same command again"):
+    with pytest.raises(HubFailed, match="give the same command again"):
         send(ledger)
 
     done = send(ledger)

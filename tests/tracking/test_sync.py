@@ -14,7 +14,7 @@ import pytest
 
 from environments.score import Score
 from tasks.store.ledger import CERTIFICATE, Ledger
-from tasks.tracking import sync
+from tasks.tracking import campaign_run, sync
 from tasks.tracking.connection import Store
 from tasks.trial import History, VerdictKind
 from tests.support.histories import certified, tried
@@ -78,7 +78,7 @@ from tasks.store.ledger import Ledger
 from tasks.tracking.connection import Store
 from tasks.tracking.sync import sync
 
-REQUESTS = "create_experiment create_run log_batch log_artifacts set_terminated set_tag".split()
+REQUESTS = "create_experiment create_run log_batch log_inputs log_artifacts set_terminated set_tag".split()
 home = Path(os.environ["NIGHTSHIFT_HOME"])
 
 def dying(name):
@@ -160,6 +160,8 @@ def test_a_trial_is_a_run_below_its_campaign(ledger: Ledger, store: Store) -> No
     assert sum(value == 312.5 for value in values.values()) == 1, "one objective to compare"
     assert len(points_of(store, run)["train/m/0"]) == 50
     assert artifacts_of(store, run.info.run_id) == {"config.json", "diff.patch", "log.txt", "out"}
+    (dataset,) = run.inputs.dataset_inputs
+    assert (dataset.dataset.name, dataset.dataset.digest) == ("quad", campaign_run.environment_digest(ledger))
 
 
 @pytest.mark.parametrize(("kind", "status"), [("crash", "FAILED"), ("cancelled", "KILLED")])
