@@ -180,13 +180,13 @@ class Campaign:
             return Outcome(
                 champion is not baseline, seen, truth, gain, seen - _value(baseline.score), True, *done, self.used
             )
-        if champion is baseline or unpromising(self.history, champion):
+        if champion is baseline or unpromising(self.history):
             truth = self.world.truth(base, "search")
             return Outcome(False, _value(baseline.score), truth, 0.0, 0.0, True, *done, self.used)
         found = self._certificate(champion, design)
 
         truth = self.world.truth(tried if found.passed else base, "report")
-        claim = found.expected_score(baseline.score.values)
+        claim = _expected_score(found, baseline.score.values)
         assert claim is not None and found.comparison is not None, "simulated runs always have a score"
         gain = truth - self.world.truth(base, "report")
         low, high = found.bounds or (-math.inf, math.inf)
@@ -206,6 +206,22 @@ class Campaign:
             if not made.another:
                 break
         return made
+
+
+def _expected_score(found: Certificate, baseline: Sequence[float]) -> float | None:
+    """Expected score of what ships, in the metric's unit; None if no fresh run has a score.
+
+    If the baseline ships, the scores of its first runs, `baseline`, count like its fresh runs.
+    """
+    if not found.passed:
+        values = [*baseline, *(s.value for s in found.scores("baseline") if s.value is not None)]
+        return sum(values) / len(values) if values else None
+    mean = found.mean("champion")
+    assert mean is not None and found.comparison is not None and found.expected is not None, "it passed"
+    mine, theirs = len(found.scores("champion")), len(found.scores("baseline")) + len(found.reused)
+    # The correction belongs to the arms as they share the squared error.
+    luck = (found.comparison.gain - found.expected) * theirs / (mine + theirs)
+    return mean - luck if found.scores("champion")[0].higher_is_better else mean + luck
 
 
 def _value(score: Score) -> float:

@@ -11,22 +11,12 @@ from pathlib import Path
 
 _CODE = Path(__file__).resolve().parent.parent
 
-
-def _check_place(package: str) -> None:
-    """Raise ImportError, with both paths and the remedy, unless a package stands beside `flows`."""
-    spec = find_spec(package)
-    if spec is None:
-        raise ImportError(
-            f"there is no `{package}` beside {_CODE / 'flows'}: it is incomplete, install Nightshift again"
-        )
-    place = Path([*(spec.submodule_search_locations or ()), spec.origin or ""][0]).resolve()
-    if place.parent != _CODE:
-        raise ImportError(
-            f"`flows` comes from {_CODE / 'flows'}, but `{package}` from {place}: "
-            "two projects are mixed. "
-            f"Take {place.parent} off PYTHONPATH, or start from another folder than that one."
-        )
-
-
 for _package in ("tasks", "blocks", "environments"):
-    _check_place(_package)
+    _spec = find_spec(_package)
+    _places = [*(_spec.submodule_search_locations or ()), _spec.origin or ""] if _spec else [""]
+    _place = Path(_places[0]).resolve().parent
+    if _place != _CODE:
+        raise ImportError(
+            f"`flows` comes from {_CODE / 'flows'}, but `{_package}` from {_place}: two projects are mixed. "
+            f"Take {_place} off PYTHONPATH, or start from another folder than that one."
+        )

@@ -56,12 +56,6 @@ class CampaignBudget:
         if excess := self._excess(so_far, self._hour(so_far).of(seconds)):
             raise Refused(f"no budget for {what}: {excess}: raise the limit with `nightshift resume`, or ask for less")
 
-    def check_beginning(self) -> None:
-        """Refuse a new campaign whose limits do not pay for the baseline and the certificate."""
-        if excess := self._excess(Spent(), self._projection((), Spent())):
-            certified = " and the certificate" if self.spec.loaded_rule.certifies else ""
-            raise Refused(f"no budget for the baseline{certified}: {excess}: raise the limit")
-
     def _projection(self, history: History, so_far: Spent, under_way: int = 0) -> MachineCost:
         """The most that machines may cost for another trial after those under way, and for the certificate."""
         seconds = self.spec.time_for_the_certificate(self.environment, history, parallel=1)
@@ -106,5 +100,6 @@ def check_budget(spec: CampaignSpec) -> RemainingBudget:
     if (limits.max_usd, limits.max_gpu_hours) != (None, None) and not Ledger.exists(spec.name):
         environment = spec.new_environment()
         gpus = 0 if limits.max_gpu_hours is None else gpus_of(spec, environment, spec.slots(environment))
-        CampaignBudget(spec, None, environment, gpus).check_beginning()
+        if shortage := CampaignBudget(spec, None, environment, gpus).shortage(()):
+            raise Refused(f"{shortage}: raise the limit, which also has to pay for what the rule runs at the end")
     return RemainingBudget(usd=limits.max_usd, tokens=limits.max_tokens)

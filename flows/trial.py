@@ -104,10 +104,7 @@ def see_prepared(environment: Environment) -> None:
     """Wait until the prepared files of a recipe are visible here. Refused if they differ from the campaign's."""
     prepared = environment.prepared
     if prepared and not once_visible(lambda: output.read(prepared)):
-        raise Refused(
-            f"{prepared} is not there on {platform.node()}: what the recipe of {environment.name} has made lies beside "
-            "the campaigns, so share the whole directory of them"
-        )
+        raise Refused(f"{prepared} is not there on {platform.node()}: {SHARE}")
     preparing.compare(environment)
 
 

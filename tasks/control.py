@@ -13,9 +13,7 @@ A program that detects the control and then plays badly is *not* caught.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from prefect import State, task
 
@@ -86,21 +84,15 @@ def control_of(
             file_trees.remove(large)
         return score
 
-    another_seed = partial(scored, "untrained-again", proposal, trained.seed ^ 1)
     first_run, first_score = first
     if first_run.seconds >= SHORTEST_SECONDS:
-        score = _without_luck(scored("untrained", proposal), first_score, another_seed)
+        score = scored("untrained", proposal)
+        is_worse = first_score.value is not None and score.utility <= first_score.utility
+        if score.value is not None and not is_worse:  # by luck, or whatever the seed
+            again = scored("untrained-again", proposal, trained.seed ^ 1)
+            score = again if again.value is not None and again.utility < score.utility else score
     else:
         score = Score.missing(NO_CONTROL, environment.higher_is_better)
     hidden = proposal.edit and score.value is None and score.error != NO_CONTROL
     unedited = scored("untrained-unedited", replace(proposal, edit=None)) if hidden else None
     return UntrainedControl(score, unedited)
-
-
-def _without_luck(score: Score, baseline_score: Score, another_seed: Callable[[], Score]) -> Score:
-    """A score without training; the worse of two where the first is better than the baseline's."""
-    is_worse = baseline_score.value is not None and score.utility <= baseline_score.utility
-    if score.value is None or is_worse:
-        return score
-    again = another_seed()
-    return again if again.value is not None and again.utility < score.utility else score

@@ -55,24 +55,42 @@ def check(environment: Environment) -> None:
         )
 
 
-@dataclass
-class RemoteSession:
-    """One run of a proposal on another machine."""
+@dataclass(kw_only=True)
+class TrainingSession:
+    """One run of a proposal, on this machine or another, and what is known of it."""
 
     environment: Environment
     place: TrialDir
-    proposal: Proposal
-    seed: int
-    startup_seconds: float
-    cut_seconds: float | None
-    """Training time after which it is stopped without having been told; None: its whole budget."""
     early: EarlyStopCheck
     seconds: float = 0.0
     startup: float | None = None
+    peak_memory: int | None = None
+    gpu_memory: tuple[int, ...] | None = None
+    resources: tuple[ResourceSample, ...] = ()
     error: str | None = None
     failure: Failure | None = None
+    """By its own report, if the engine did not have to stop it."""
     usd: float = 0.0
-    """Cost of this run, with that of tries that failed on their machines."""
+    """Cost of a rented machine, with that of tries that failed on theirs."""
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(self.place.progress, self.environment.metric, self.environment.budget_steps)
+
+    @property
+    def status(self) -> Literal["finished", "cancelled", "crash"]:
+        if self.early.due:
+            return "cancelled"
+        return "crash" if self.error else "finished"
+
+
+@dataclass(kw_only=True)
+class RemoteSession(TrainingSession):
+    """One on another machine."""
+
+    proposal: Proposal
+    startup_seconds: float
+    cut_seconds: float | None
+    """Training time after which it is stopped without having been told; None: its whole budget."""
     _status: Status = field(default=Status(state="queued"), init=False)
     """As the endpoint said it last."""
     _running_since: float | None = field(default=None, init=False)
@@ -83,12 +101,6 @@ class RemoteSession:
     level: ClassVar[str] = ISOLATION
     out: ClassVar[str] = "{out}"
     """Stands in its command for its output folder, whose name only the other machine knows."""
-    peak_memory: ClassVar[int | None] = None
-    gpu_memory: ClassVar[tuple[int, ...] | None] = None
-    resources: ClassVar[tuple[ResourceSample, ...]] = ()
-
-    def __post_init__(self) -> None:
-        self.progress = Progress(self.place.progress, self.environment.metric, self.environment.budget_steps)
 
     @property
     def rented_gpus(self) -> int:
@@ -98,12 +110,6 @@ class RemoteSession:
     def settings(self) -> RemoteSettings:
         assert self.environment.remote is not None, "a local environment has a local session"
         return self.environment.remote
-
-    @property
-    def status(self) -> Literal["finished", "cancelled", "crash"]:
-        if self.early.due:
-            return "cancelled"
-        return "crash" if self.error else "finished"
 
     @property
     def _longest(self) -> float:

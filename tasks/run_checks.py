@@ -18,7 +18,7 @@ from pathlib import Path
 from environments import Environment, safe_open
 from environments.score import Score
 from tasks.sandbox import outputs
-from tasks.sandbox.progress import parse_report
+from tasks.sandbox.progress import parse_report, value_of
 from tasks.trial import History, Proposal, Run
 
 PROGRESS_BYTES = 4 * 2**20
@@ -176,14 +176,5 @@ def _metrics(run_dir: Path) -> dict[int, Metrics]:
     for report in filter(None, map(parse_report, data.splitlines())):
         step, metrics = report.get("step"), report.get("metrics")
         if isinstance(step, int) and isinstance(metrics, dict):
-            found[step] = {name: number for name, value in metrics.items() if (number := _number(value)) is not None}
+            found[step] = {name: value for name in metrics if (value := value_of(report, name, None)) is not None}
     return found
-
-
-def _number(value: object) -> float | None:
-    """The value as a float; None if it is no number, or one that no float holds. Python's JSON parser accepts both."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-        return None
-    with suppress(OverflowError):
-        return float(value)
-    return None

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from prefect import State, task
 
@@ -23,21 +23,21 @@ from tasks.cancellers import EarlyStopCheck, ReasonToStop
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.editing.edits import EditFailed
 from tasks.remote import places
-from tasks.remote_session import RemoteSession
+from tasks.remote_session import RemoteSession, TrainingSession
 from tasks.run_checks import plausible
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import CannotStart, NotAProgram, Program, Stopped
-from tasks.sandbox.progress import BadProgress, Failure, Progress
+from tasks.sandbox.progress import BadProgress
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
 from tasks.system.clock import clock
 from tasks.system.slot import NOWHERE, Slot
 from tasks.task_key import TaskKey
-from tasks.trial import TWENTIETHS, Params, Proposal, ResourceSample, Run
+from tasks.trial import TWENTIETHS, Params, Proposal, Run
 
 UNSANDBOXED = (
     "the edit is refused: isolation is none, so it would run without a sandbox; `nightshift doctor` shows what this "
@@ -125,9 +125,14 @@ def run_program(
     session: _Session | RemoteSession
     if environment.remote:
         budget = cut.budget_seconds if cut else None
-        session = RemoteSession(environment, place, proposal, seed, limits.startup_seconds, budget, early)
+        session = RemoteSession(
+            environment=environment, place=place, early=early, proposal=proposal,
+            startup_seconds=limits.startup_seconds, cut_seconds=budget,
+        )  # fmt: skip
     else:
-        session = _Session(environment, isolation.level, place, slot, limits, early)
+        session = _Session(
+            environment=environment, place=place, early=early, level=isolation.level, slot=slot, cut=limits
+        )
     try:
         if not isolation.may_run(proposal.edit):
             raise EditFailed(UNSANDBOXED)
@@ -155,38 +160,17 @@ def run_program(
     )  # fmt: skip
 
 
-@dataclass
-class _Session:
-    environment: Environment
+@dataclass(kw_only=True)
+class _Session(TrainingSession):
     level: Level
-    place: TrialDir
     slot: Slot
     cut: Cut
-    early: EarlyStopCheck
-    seconds: float = 0.0
-    startup: float | None = None
-    peak_memory: int | None = None
-    gpu_memory: tuple[int, ...] | None = None
-    resources: tuple[ResourceSample, ...] = ()
-    error: str | None = None
-    failure: Failure | None = None
-    """By its own report, if the engine did not have to stop it."""
-    usd: ClassVar[float] = 0.0
     rented_gpus: ClassVar[int] = 0
     is_over: bool = False
-
-    def __post_init__(self) -> None:
-        self.progress = Progress(self.place.progress, self.environment.metric, self.environment.budget_steps)
 
     @property
     def out(self) -> str:
         return str(self.place.out.absolute())
-
-    @property
-    def status(self) -> Literal["finished", "cancelled", "crash"]:
-        if self.early.due:
-            return "cancelled"
-        return "crash" if self.error else "finished"
 
     def run(self, command: list[str], marker: str) -> None:
         view = confinement.of(self.environment, readable=(self.place.workspace,), writable=(self.place.out,))

@@ -151,18 +151,12 @@ def certify_at_the_end(night: Night, stop: Stop, measure: Measure) -> Stop:
     # Of the certificates that it has, preferably one that passed.
     made = max(question.answers_on_champion, key=lambda one: (one.passed, one.look), default=None)
     if made is None:
-        if reason := why_not(question):
+        if reason := nothing_to_certify(question) or unpromising(night.history):
             night.ledger.event("uncertified", reason=reason)
             return stop
         made = certify(night, question, measure)
     done = made is not None and also_ablate(night, question, made, measure)
     return stop if done else stopping.full(night.ledger.path) or ASKED
-
-
-def why_not(question: Question) -> str | None:
-    """Why a campaign does not certify its champion by itself; None if it does."""
-    champion = question.champion
-    return nothing_to_certify(question) or (unpromising(question.history, champion) if champion else None)
 
 
 def nothing_to_certify(question: Question, runs: int | None = None) -> str | None:
@@ -263,7 +257,7 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
     certificate = _in_groups(night, question, measure, declared, alpha)
     if certificate is None:
         return None
-    certificate = replace(certificate, looked_before=before, conditions=conditions)
+    certificate = replace(certificate, looked_before=before)
     if pool:
         holdout_uses.conclude(pool, question.user, look, certificate.passed)
     store(ledger, certificate)
@@ -290,16 +284,18 @@ def _in_groups(
             fresh += [Fresh(arm, *one) for (arm, _), one in zip(missing, done, strict=True)]
             if apart := apart or drift(search, fresh, by_time=not environment.budget_steps):
                 search = ()  # then more fresh runs of the baseline are missing
-        same_units = max(run.score.n for run in fresh) if environment.judge.block_units == "same" else 0
         certificate = conclude(
-            look, alpha, champion, environment.name, fresh, design, guards=environment.guards,
-            elsewhere=question.is_transfer, same_units=same_units, search=search, carried=carried, not_reused=apart,
+            look, alpha, champion, environment.name, fresh, design, guards=environment.guards, search=search,
             deterministic=environment.deterministic, same_play=_same_play(question, environment, fresh),
         )  # fmt: skip
         if not certificate.another:
             break
         ledger.event("looked", look=look, champion=champion, runs=len(fresh) - carried, reason=certificate.reason)
-    return certificate
+    same_units = max(run.score.n for run in fresh) if environment.judge.block_units == "same" else 0
+    return replace(
+        certificate, elsewhere=question.is_transfer, conditions=question.conditions, same_units=same_units,
+        carried=carried, not_reused=apart,
+    )  # fmt: skip
 
 
 def _plan(question: Question, certificate: str, champion: int, arm: Arm, number: int, blocks: int) -> RunPlan:

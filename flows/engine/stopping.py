@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from environments import Environment
 from flows.spec.campaign_spec import CampaignSpec, besides_training
+from flows.views.terminal import duration
 from tasks.describe import in_short
 from tasks.sandbox.outputs import DISK_RESERVE
 from tasks.sandbox.program import MIB
@@ -103,9 +104,9 @@ def _too_late(spec: CampaignSpec, environment: Environment, history: History, sp
     """Why there is no time for so many seconds and the certificate; empty if there is."""
     reserve = spec.time_for_the_certificate(environment, history)
     need = seconds + reserve
-    takes = f"one may take {time_of(need)}" + f", of which {time_of(reserve)} are for the certificate" * bool(reserve)
+    takes = f"one may take {duration(need)}" + f", of which {duration(reserve)} are for the certificate" * bool(reserve)
     if spent + need > spec.hours * 3600:
-        return f": {time_of(spent)} of {time_of(spec.hours * 3600)} used, {takes}"
+        return f": {duration(spent)} of {duration(spec.hours * 3600)} used, {takes}"
     return f" before {spec.until}: {takes}" if spec.deadline and time.time() + need > spec.deadline else ""
 
 
@@ -138,9 +139,3 @@ def _too_many_crashes(spec: CampaignSpec, history: History) -> Stop | None:
         f"{crashed} of the last {len(recent)} trials crashed: `nightshift logs {spec.name} {newest}` shows the newest; "
         f"`nightshift resume {spec.name} --crash-share 1` goes on all the same",
     )
-
-
-def time_of(seconds: float) -> str:
-    if seconds >= 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 60:.1f} min" if seconds >= 120 else f"{seconds:.0f} s"

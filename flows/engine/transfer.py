@@ -13,11 +13,11 @@ from environments import Environment
 from environments.plugins import Refused
 from flows.engine import certifying
 from flows.engine.certifying import Question
-from flows.engine.stopping import time_of
 from flows.spec.campaign_spec import CampaignSpec, besides_training
 from flows.spec.environment import checked_environment
 from flows.spec.spec import MULTIPLE
 from flows.status import stored_spec
+from flows.views.terminal import duration
 from tasks.describe import setting
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
@@ -70,8 +70,8 @@ def cost(question: Question, runs: int | None = None) -> str:
     environment, design = question.environment, certifying.planned(question, runs)
     return (
         f"{setting(environment.name, question.budget)}: at most {design.champion} v {design.baseline} runs of at most "
-        f"{time_of(environment.budget_seconds)} of training, so at most about "
-        f"{time_of(longest(question, runs, question.spec.parallel))}"
+        f"{duration(environment.budget_seconds)} of training, so at most about "
+        f"{duration(longest(question, runs, question.spec.parallel))}"
     )
 
 

@@ -2,9 +2,9 @@
 
 The champion's runs of the certificate passed a test, so they are lucky on average; therefore it runs again. A change
 carries if the champion is shown to be worse without it: one-sided t ratios with the pooled variance of these runs
-alone (at least half of the search's), compared with the distribution of their largest (Dunnett, 1955). So the
-probability that any change without an effect is said to carry is at most LEVEL. A change that carries a little, or
-only together with another, is not shown.
+alone (at least half of the search's), each at its share of LEVEL (Bonferroni). So the probability that any change
+without an effect is said to carry is at most LEVEL. A change that carries a little, or only together with another, is
+not shown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic import ConfigDict
 
 from environments.score import Score
 from tasks.numbers import number, probability
-from tasks.stats.permutation import largest_t, pooled
+from tasks.stats.permutation import chance_of, pooled
 from tasks.trial import Proposal, Run, Trial
 
 LEVEL = 0.05
@@ -76,25 +76,21 @@ class Ablation:
     @property
     def findings(self) -> tuple[ChangeFinding, ...]:
         """What the runs show of each change whose runs all have a score; empty if one of the champion's has none."""
+        by_change = _by_change(self.removed)
         if _crashed(self.kept):
             return ()
-        arms = {change: _utilities(runs) for change, runs in _by_change(self.removed).items() if not _crashed(runs)}
-        loss = {change: self.mean - statistics.mean(values) for change, values in arms.items()}
-        counts, found = [len(values) for values in arms.values()], []
+        df = sum(max(len(_utilities(runs)) - 1, 0) for runs in (self.kept, *by_change.values()))
+        arms = {change: _utilities(runs) for change, runs in by_change.items() if not _crashed(runs)}
+        found = []
         for change, values in arms.items():
-            if self.sd and self._df:
-                ratio = loss[change] / (self.sd * self._error(len(values)))
-                p = largest_t(ratio, self.runs, counts, self._df)
-            else:  # nothing is random
-                p = float(loss[change] <= 0)
-            found.append(ChangeFinding(change, loss[change], p, len(values)))
+            loss, p = self.mean - statistics.mean(values), 0.0
+            if self.sd and df:
+                error = self.sd * math.sqrt(1 / len(values) + 1 / self.runs)
+                p = min(len(arms) * chance_of(loss / error, df), 1.0)
+            elif loss <= 0:  # nothing is random
+                p = 1.0
+            found.append(ChangeFinding(change, loss, p, len(values)))
         return tuple(found)
-
-    @property
-    def _df(self) -> int:
-        """Degrees of freedom of the spread."""
-        groups = (self.kept, *_by_change(self.removed).values())
-        return sum(max(len(_utilities(runs)) - 1, 0) for runs in groups)
 
     def sentences(self) -> list[str]:
         """What is known of each change, a sentence each, in the order in which they were removed."""
@@ -117,16 +113,12 @@ class Ablation:
         why = (missing[0].score.error or "no score").splitlines()[0]
         return f"could not be told, since {len(missing)} of {len(some)} runs{whose} crashed: {why}"
 
-    def _error(self, runs: int) -> float:
-        """Standard error of a loss, in standard deviations between runs."""
-        return math.sqrt(1 / runs + 1 / self.runs)
-
 
 def ablation_runs(changes: int, deterministic: bool = False) -> tuple[int, int]:
     """Runs of the champion itself, and of it without each of so many changes.
 
-    The champion's share keeps the errors small for the number of runs in all (Dunnett, 1955). Where training draws
-    nothing at random, two runs show whether the judge's units differ.
+    The champion's share keeps the errors small for the number of runs in all. Where training draws nothing at random,
+    two runs show whether the judge's units differ.
     """
     if not changes:
         return 0, 0

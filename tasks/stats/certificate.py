@@ -24,7 +24,7 @@ from tasks.stats.champion import reference
 from tasks.stats.design import HOPELESS, Arm, Design, Groups
 from tasks.stats.permutation import CONFIDENCE, Comparison, Group, compare, corrected, pooled
 from tasks.stats.transfer import CAMPAIGNS, Conditions
-from tasks.trial import History, Level, Run, Trial, baseline, machines_of, measured
+from tasks.trial import History, Level, Run, Trial, baseline, best, machines_of, measured
 
 FEWEST = 2
 """Runs of either arm that need a score, and of the baseline that are to be fresh."""
@@ -141,21 +141,6 @@ class Certificate:
             return None
         return corrected(self.comparison, self.level, self.design.levels[-1])
 
-    def expected_score(self, baseline: Sequence[float]) -> float | None:
-        """Expected score of what ships, in the metric's unit; None if no fresh run has a score.
-
-        If the baseline ships, the scores of its first runs, `baseline`, count like its fresh runs.
-        """
-        if not self.passed:
-            values = [*baseline, *(s.value for s in self.scores("baseline") if s.value is not None)]
-            return sum(values) / len(values) if values else None
-        mean = self.mean("champion")
-        assert mean is not None and self.comparison is not None and self.expected is not None, "it passed"
-        mine, theirs = len(self.scores("champion")), len(self.scores("baseline")) + len(self.reused)
-        # The correction belongs to the arms as they share the squared error.
-        luck = (self.comparison.gain - self.expected) * theirs / (mine + theirs)
-        return mean - luck if self.scores("champion")[0].higher_is_better else mean + luck
-
     def scores(self, arm: Arm) -> tuple[Score, ...]:
         """The score of each fresh run of an arm."""
         return tuple(fresh.score for fresh in self.runs if fresh.arm == arm)
@@ -178,10 +163,10 @@ def shipped(certificates: Iterable[Certificate]) -> Certificate | None:
     return next((one for one in reversed([*certificates]) if one.passed and not one.elsewhere), None)
 
 
-def unpromising(history: History, champion: Trial) -> str | None:
+def unpromising(history: History) -> str | None:
     """Why a certificate would be of no use: the champion is not even better in the search. None if it is."""
-    first = reference(history)
-    means = [[score.utility for score in measured(history, one.number)] for one in (champion, first) if one]
+    arms = best(history), reference(history)
+    means = [[score.utility for score in measured(history, one.number)] for one in arms if one]
     if len(means) < 2 or not all(means) or statistics.mean(means[0]) > statistics.mean(means[1]):
         return None
     return "in the search it scored no better than the baseline"
@@ -219,18 +204,15 @@ def counted(before: Sequence[Searched], baseline_runs: int) -> int:
 
 def conclude(
     look: int, alpha: float, champion: int, environment: str, runs: Sequence[Fresh], design: Design, *,
-    search: Sequence[Searched] = (), not_reused: str = "", guards: Mapping[str, Guard] | None = None,
-    elsewhere: bool = False, same_units: int = 0, deterministic: bool = False, carried: int = 0, same_play: str = "",
+    search: Sequence[Searched] = (), guards: Mapping[str, Guard] | None = None, deterministic: bool = False,
+    same_play: str = "",
 ) -> Certificate:  # fmt: skip
     """Evaluate the runs of a certificate so far; `another` in the result asks for the next group.
 
     Args:
         design: Its groups; the look is the one with so many runs.
-        search: Runs of the search that count as runs of the baseline, as many as `counted` says; `not_reused` is why
-            none do.
-        same_units: Units that are the same in all runs; 0 if every run number has its own.
+        search: Runs of the search that count as runs of the baseline, as many as `counted` says.
         deterministic: Whether equal runs score the same, so that runs without any spread prove something.
-        carried: How many of the runs come from earlier certificates.
         same_play: Why its runs are no runs of their own; empty if they are.
     """
     now, fresh = (_scores(runs, arm) for arm in ("champion", "baseline"))
@@ -245,8 +227,7 @@ def conclude(
     ) -> Certificate:
         return Certificate(
             look, alpha, champion, environment, tuple(runs), passed, reason, design, level, test, held,
-            elsewhere=elsewhere, another=another, reused=again, not_reused=not_reused, carried=carried,
-            same_units=same_units,
+            another=another, reused=again,
         )  # fmt: skip
 
     if missing := [score for score in now if score.value is None]:

@@ -182,18 +182,8 @@ def quantile(share: float, df: float) -> float:
     return float(special.stdtrit(df, share))
 
 
-def largest_t(t: float, shared: int, others: Sequence[int], df: float) -> float:
-    """How often the largest of several t ratios would be `t` or more if all arms were equal.
-
-    Each compares an arm of `others` runs with one arm of `shared` runs, all with one pooled variance of `df` degrees
-    of freedom (Dunnett, 1955).
-    """
+def chance_of(t: float, df: float) -> float:
+    """How often Student's t is so large or larger."""
     from scipy import special
 
-    luck, weights = np.polynomial.hermite_e.hermegauss(40)
-    nodes, slopes = np.polynomial.legendre.leggauss(48)
-    sd = np.sqrt(special.chdtri(df, (1 - nodes) / 2) / df)[:, None]
-    chance = np.ones((len(nodes), len(luck)))
-    for n in others:
-        chance *= special.ndtr((t * sd * math.sqrt(1 / n + 1 / shared) + luck / math.sqrt(shared)) * math.sqrt(n))
-    return 1.0 - float(slopes / 2 @ chance @ weights) / math.sqrt(2 * math.pi)
+    return float(special.stdtr(df, -t))

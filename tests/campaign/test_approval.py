@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from tasks.store.ledger import Ledger
 from tasks.trial import Proposal
 from tests.support.ledgers import created
 from tests.support.prefect_api import ask
+from tests.support.processes import wait_for
 from tests.support.toy import GREEDY, nightshift, quadratic, start, status
 
 NOBODY = "http://127.0.0.1:9/api"
@@ -43,12 +42,12 @@ def test_what_a_form_shows_stays_inside_its_fence() -> None:
 
 def until(name: str, what: str, found: Any) -> dict[str, Any]:
     """The status once it is as wanted."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if Ledger.exists(name) and found(known := document(Ledger.open(name))):
-            return known
-        time.sleep(0.1)
-    pytest.fail(f"{name} never came to: {what}; {json.dumps(status(name)['waiting'])}")
+
+    def known() -> dict[str, Any] | None:
+        document_now = document(Ledger.open(name)) if Ledger.exists(name) else None
+        return document_now if document_now and found(document_now) else None
+
+    return wait_for(known, 120, lambda: f"{name} never came to: {what}") or {}
 
 
 @pytest.mark.slow
@@ -98,10 +97,7 @@ def test_every_trial_waits_for_a_word_from_terminal_or_form_and_the_answers_are_
 def _paused(server: str, name: str) -> list[dict[str, Any]]:
     """The suspended runs of that name, whose form says what is proposed."""
     chosen = {"flow_runs": {"name": {"any_": [name]}, "state": {"type": {"any_": ["PAUSED"]}}}}
-    found: list[dict[str, Any]] = []
-    deadline = time.monotonic() + 30
-    while not found and time.monotonic() < deadline:
-        found = ask("POST", f"{server}/flow_runs/filter", chosen)
+    found = wait_for(lambda: ask("POST", f"{server}/flow_runs/filter", chosen), 30)
     keys = found[0]["state"]["state_details"]["run_input_keyset"]
     text = ask("GET", f"{server}/flow_runs/{found[0]['id']}/input/{keys['description']}")
     assert "x " in text

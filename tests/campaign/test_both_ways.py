@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tasks.system.daemon import Daemon
 from tests.support.prefect_api import ask
-from tests.support.servers import free_port, wait_until_healthy
+from tests.support.processes import wait_for
+from tests.support.servers import Service
 from tests.support.toy import nightshift, quadratic, slow, status
-from tests.support.workers import wait_until
+from tests.support.workers import prefect, working
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-CHECKOUT = Path(__file__).parents[2]
 LOGIN = ("me", "a-long-secret")
 Variables = dict[str, str]
 
@@ -47,41 +46,27 @@ def of_up(home: Path, folder: Path) -> Iterator[Variables]:
 @contextlib.contextmanager
 def by_hand(home: Path, folder: Path) -> Iterator[Variables]:
     """The documented commands of Prefect and MLflow, in terminals of their own."""
-    prefect, mlflow = free_port(), free_port()
-    told = {
-        "PREFECT_API_URL": f"http://127.0.0.1:{prefect}/api", "PREFECT_API_AUTH_STRING": ":".join(LOGIN),
-        "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{mlflow}", "MLFLOW_TRACKING_USERNAME": LOGIN[0],
-        "MLFLOW_TRACKING_PASSWORD": LOGIN[1],
-    }  # fmt: skip
-    with contextlib.ExitStack() as stack:
-
-        def begin(name: str, *command: str, **variables: str) -> tuple[subprocess.Popen[bytes], Path]:
-            log = folder / f"{name}.log"
-            with log.open("wb") as output:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", *command], cwd=folder, env={**os.environ, **variables}, stdout=output,
-                    stderr=output, start_new_session=True,
-                )  # fmt: skip
-            stack.callback(process.wait, 60)
-            stack.callback(process.send_signal, signal.SIGTERM)
-            return process, log
-
-        server = begin(
-            "server", "prefect", "server", "start", "--port", str(prefect), PREFECT_HOME=str(folder / "prefect"),
+    with (
+        Service(
+            folder / "prefect", "prefect", "server", "start", health="/api/health",
             PREFECT_SERVER_API_AUTH_STRING=":".join(LOGIN),
-        )  # fmt: skip
-        store = begin(
-            "mlflow", "mlflow", "server", "--app-name", "basic-auth", "--port", str(mlflow), "--workers", "1",
+        ) as prefect,
+        Service(
+            folder / "mlflow", "mlflow", "server", "--app-name", "basic-auth", "--workers", "1", health="/health",
             MLFLOW_AUTH_ADMIN_USERNAME=LOGIN[0], MLFLOW_AUTH_ADMIN_PASSWORD=LOGIN[1],
-            MLFLOW_FLASK_SERVER_SECRET_KEY="any", MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
-        )  # fmt: skip
-        wait_until_healthy(told["PREFECT_API_URL"], *server)
+            MLFLOW_FLASK_SERVER_SECRET_KEY="any",
+        ) as mlflow,
+    ):  # fmt: skip
+        told = {
+            "PREFECT_API_URL": f"{prefect.url}/api", "PREFECT_API_AUTH_STRING": ":".join(LOGIN),
+            "MLFLOW_TRACKING_URI": mlflow.url, "MLFLOW_TRACKING_USERNAME": LOGIN[0],
+            "MLFLOW_TRACKING_PASSWORD": LOGIN[1],
+        }  # fmt: skip
         done = nightshift("up", "--server", told["PREFECT_API_URL"], **told)
         assert done.returncode == 0, done.stderr
-        wait_until_healthy(told["MLFLOW_TRACKING_URI"], *store)
         home.mkdir(exist_ok=True)
-        begin("worker", "prefect", "worker", "start", "--pool", "trainers", "--limit", "1", **told)
-        yield told
+        with working(told["PREFECT_API_URL"], "trainers", "by-hand", folder, **told):
+            yield told
 
 
 @pytest.mark.parametrize("way", [of_up, by_hand])
@@ -91,22 +76,15 @@ def test_a_campaign_that_is_killed_goes_on_by_itself_and_is_found_in_both_pages(
     with way(home, tmp_path) as told:
         auth: Any = tuple(told["PREFECT_API_AUTH_STRING"].split(":", 1))
 
-        def prefect(*command: str) -> None:
-            done = subprocess.run(
-                [sys.executable, "-m", "prefect", "--no-prompt", *command], cwd=CHECKOUT, env={**os.environ, **told},
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stdout + done.stderr
-
         def at_server(path: str, **body: Any) -> Any:
             return ask("POST", f"{told['PREFECT_API_URL']}{path}", body, auth)
 
-        prefect("deploy", "--name", "cartpole-random")
+        prefect(told["PREFECT_API_URL"], "deploy", "--name", "cartpole-random", **told)
         folder = str(quadratic(tmp_path / "quad", fit=slow(4)))
         stated = {"environment": folder, "trials": 2, "advanced": {"rule": "greedy", "seed": 5}}
         params = [f"--param={name}={json.dumps(value)}" for name, value in stated.items()]
-        prefect("deployment", "run", "campaign/cartpole-random", *params)
-        wait_until(lambda: list(home.glob("cartpole-random-*/trials/0001/log.txt")))
+        prefect(told["PREFECT_API_URL"], "deployment", "run", "campaign/cartpole-random", *params, **told)
+        wait_for(lambda: list(home.glob("cartpole-random-*/trials/0001/log.txt")))
         (campaign,) = home.glob("cartpole-random-*")
         os.kill(holder(Ledger.at(campaign))["pid"], signal.SIGKILL)
 
@@ -114,7 +92,7 @@ def test_a_campaign_that_is_killed_goes_on_by_itself_and_is_found_in_both_pages(
             (found,) = at_server("/flow_runs/filter")
             return found
 
-        wait_until(lambda: run()["state_name"] == "Completed", 400, lambda: str(run()["state"]))
+        wait_for(lambda: run()["state_name"] == "Completed", 400, lambda: str(run()["state"]))
         assert run()["run_count"] == 2
         rows = at_server("/task_runs/filter")
         assert {row["state_type"] for row in rows if row["flow_run_run_count"] == 1} <= {"COMPLETED", "CRASHED"}

@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +140,7 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
 ) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(0.4))
     with start("run", str(folder), "--name", "killed", *finished.options, server=server) as process:
-        wait_for_trial(home, "killed", 2, "log.txt")  # trial 2 is in training
+        wait_for(home, "killed/trials/0002/log.txt")  # trial 2 is in training
         os.kill(process.pid, signal.SIGKILL)
     before = {n: (home / f"killed/trials/{n:04d}/trial.json").read_text() for n in range(2)}
     processes.wait_for(
@@ -231,7 +230,7 @@ def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Pa
     folder = quadratic(tmp_path / "quad", fit=slow(4.0))
     more = ("--tracking", "off", "--set", "budget_seconds=60", *GREEDY)
     with start("run", str(folder), "--name", "halted", *more, server=server) as process:
-        wait_for_trial(home, "halted", 0, "log.txt")
+        wait_for(home, "halted/trials/0000/log.txt")
         assert "stops after the current trial" in told("stop", "halted")
         process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
@@ -240,21 +239,13 @@ def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Pa
     assert [row["verdict"] for row in document["trials"]] == ["keep"]
 
     with start("resume", "halted", "--trials", "4", server=server) as process:
-        wait_for_trial(home, "halted", 1, "log.txt")
+        wait_for(home, "halted/trials/0001/log.txt")
         os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=PATIENCE)
     assert process.returncode == 130 and status("halted")["state"] == "interrupted"
     assert status("halted")["spec"]["trials"] == 4
 
 
-def wait_for_trial(home: Path, name: str, number: int, file: str, seconds: float = PATIENCE) -> None:
-    """Wait until a trial's directory holds a file."""
-    wait_for(home / name, f"trials/{number:04d}/{file}", seconds=seconds)
-
-
-def wait_for(folder: Path, pattern: str, count: int = 1, seconds: float = PATIENCE) -> None:
+def wait_for(folder: Path, pattern: str, count: int = 1) -> None:
     """Wait until so many files of a folder match a pattern."""
-    deadline = time.monotonic() + seconds
-    while len(list(folder.glob(pattern))) < count:
-        assert time.monotonic() < deadline, f"fewer than {count} {folder / pattern}"
-        time.sleep(0.02)
+    processes.wait_for(lambda: len(list(folder.glob(pattern))) >= count, PATIENCE)

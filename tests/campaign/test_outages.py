@@ -6,18 +6,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from environments.plugins import Refused
 from flows.cli.machine import sync
-from flows.server.mlflow_process import QUIET
 from tasks.record import reconcile, record
 from tasks.store.ledger import Ledger
 from tasks.tracking.background import Background
@@ -25,8 +20,9 @@ from tasks.tracking.connection import Store
 from tasks.trial import History
 from tests.support.histories import tried
 from tests.support.ledgers import created
-from tests.support.mlflow_records import store_in
 from tests.support.prefect_api import ask
+from tests.support.processes import wait_for
+from tests.support.servers import Service
 from tests.support.toy import GREEDY, nightshift, quadratic, slow, start, status
 
 
@@ -44,67 +40,14 @@ def decided(ledger: Ledger, count: int) -> History:
     return history
 
 
-@pytest.fixture
-def stores(home: Path, empty_mlflow: Path) -> Path:
-    """The home, with an empty database."""
-    return store_in(home, empty_mlflow).home
-
-
 def test_a_campaign_is_not_recorded_in_two_places(
-    ledger: Ledger, stores: Path, monkeypatch: pytest.MonkeyPatch
+    stores: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided(ledger, 1)
     assert sync("n") == 0
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://team.example.org")
     with pytest.raises(Refused, match=r"recorded in mlflow\.db.*would go to https://team\.example\.org.*--tracking"):
         sync("n")
-
-
-class Service:
-    """A server in a process of its own, that can be stopped, killed and started anew where it was."""
-
-    def __init__(self, folder: Path, *command: str, health: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._command = [sys.executable, "-m", *command, "--host", "127.0.0.1", "--port", str(self.port)]
-        self._health = health
-        self._folder = folder
-        folder.mkdir()
-        self.up()
-
-    def up(self) -> None:
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                cwd=self._folder,
-                env={**os.environ, **QUIET, "PREFECT_HOME": str(self._folder), "PREFECT_SERVER_UI_ENABLED": "false"},
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        try:
-            until(self._is_well, 120)
-        except BaseException:
-            self.signal(signal.SIGKILL)
-            raise
-
-    def signal(self, number: signal.Signals) -> None:
-        os.killpg(self._process.pid, number)
-        if number == signal.SIGKILL:
-            self._process.wait()
-
-    def _is_well(self) -> bool:
-        try:
-            return httpx.get(self.url + self._health, timeout=5).is_success
-        except httpx.TransportError:
-            return False
-
-
-def until(holds: Callable[[], Any], seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.1)
 
 
 def done(home: Path) -> int:
@@ -115,7 +58,7 @@ def begun(environment: Path, home: Path, trials: int, *more: str, server: str) -
     """A campaign with two trials behind it."""
     asked = ("--name", "c", "--proposer", "random_search", "--trials", str(trials), *GREEDY, *more)
     process = start("run", str(environment), *asked, server=server)
-    until(lambda: done(home) >= 2 or process.poll() is not None)
+    wait_for(lambda: done(home) >= 2 or process.poll() is not None)
     assert process.poll() is None, process.communicate()[0]
     return process
 
@@ -125,14 +68,13 @@ def begun(environment: Path, home: Path, trials: int, *more: str, server: str) -
 def test_mlflow_hangs_and_dies_and_gets_everything_in_the_end(tmp_path: Path, home: Path, server: str) -> None:
     store = f"sqlite:///{tmp_path}/mlflow.db"
     command = ("mlflow", "server", "--backend-store-uri", store, "--workers", "1")
-    mlflow = Service(tmp_path / "mlflow", *command, health="/health")
-    try:
+    with Service(tmp_path / "mlflow", *command, health="/health") as mlflow:
         environment = quadratic(tmp_path / "quad", fit=slow(1.0))
         process = begun(environment, home, 10, "--tracking", mlflow.url, server=server)
-        until(lambda: status("c")["waiting_to_record"] < done(home))
+        wait_for(lambda: status("c")["waiting_to_record"] < done(home))
         mlflow.signal(signal.SIGSTOP)
         reached = done(home)
-        until(lambda: done(home) >= reached + 3)
+        wait_for(lambda: done(home) >= reached + 3)
         assert status("c")["waiting_to_record"] >= 2
         mlflow.signal(signal.SIGCONT)
         output, _ = process.communicate(timeout=180)
@@ -145,8 +87,6 @@ def test_mlflow_hangs_and_dies_and_gets_everything_in_the_end(tmp_path: Path, ho
         mlflow.up()
         sent = nightshift("sync")
         assert sent.returncode == 0 and sent.stdout.endswith("c: MLflow has everything\n"), sent.stderr
-    finally:
-        mlflow.signal(signal.SIGKILL)
     from mlflow import MlflowClient
 
     client = MlflowClient(store)
@@ -159,12 +99,11 @@ def test_mlflow_hangs_and_dies_and_gets_everything_in_the_end(tmp_path: Path, ho
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_prefect_server_that_dies_and_comes_back_leaves_the_ledger_complete(tmp_path: Path, home: Path) -> None:
-    prefect = Service(tmp_path / "prefect", "prefect", "server", "start", health="/api/health")
-    try:
+    with Service(tmp_path / "prefect", "prefect", "server", "start", health="/api/health") as prefect:
         environment = quadratic(tmp_path / "quad", fit=slow(1.0))
         process = begun(environment, home, 8, "--tracking", "off", server=f"{prefect.url}/api")
         prefect.signal(signal.SIGKILL)
-        until(lambda: done(home) == 9)
+        wait_for(lambda: done(home) == 9)
         prefect.up()
         output, _ = process.communicate(timeout=180)
         assert process.returncode == 0, output
@@ -173,8 +112,6 @@ def test_a_prefect_server_that_dies_and_comes_back_leaves_the_ledger_complete(tm
         assert found["state"] == "finished" and len(found["trials"]) == 9
         run = found["urls"]["prefect"].rpartition("/")[2]
         assert ask("GET", f"{prefect.url}/api/flow_runs/{run}")["state"]["type"] == "COMPLETED"
-    finally:
-        prefect.signal(signal.SIGKILL)
 
 
 @pytest.mark.slow

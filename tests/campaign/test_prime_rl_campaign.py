@@ -6,7 +6,6 @@ No prime-rl, no vLLM and no GPU is here: `stand_in` has programs of the same sha
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -15,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import environments
@@ -32,24 +30,12 @@ from tasks.trial import Proposal, Run
 from tests.support.fake_prime_rl import Faults, goes_wrong, quality_of
 from tests.support.nvml import nvml
 from tests.support.prime_rl_problem import laid
+from tests.support.processes import naming
 from tests.support.toy import GREEDY, SANDBOX, start, status
 
 WORKING: list[Level] = working()
 WITH_SOCKETS: Level = "bwrap" if "bwrap" in WORKING else "none"
 """The strongest level here at which prime-rl's processes can talk to each other."""
-
-
-def left(tmp_path: Path) -> list[str]:
-    """The command lines of the processes that are alive and name the folder of a test: all of the stand-in's do."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            words = " ".join(process.cmdline())
-        except psutil.Error:
-            continue
-        if str(tmp_path) in words and process.pid != os.getpid():
-            found.append(words)
-    return found
 
 
 def prepared(tmp_path: Path, folder: Path, **overrides: Any) -> Environment:
@@ -85,7 +71,7 @@ def test_a_training_by_the_stand_in_is_a_model_that_is_judged(tmp_path: Path) ->
     assert quality_of(place.out / "model/model.safetensors") > 0.5, "0.03 a step above 0.4"
     score = judge_run("test/judge", environment, SANDBOX, place, run, seed=8)
     assert score.error is None and score.value is not None and score.value > 0.4
-    assert left(tmp_path) == []
+    assert naming(tmp_path) == []
 
 
 @pytest.mark.slow
@@ -165,4 +151,4 @@ def test_a_night_with_every_fault_ends_with_every_reason_right(tmp_path: Path, h
     assert "after step 3" in reasons[4] and "CUDA out of memory" in reasons[2]
     scores = {number: trial["score"]["value"] for number, trial in trials.items() if number not in crashed}
     assert max(scores.values()) > scores[0] + 0.02, "there is something to find"
-    assert left(tmp_path) == [] and orphans.marked(status("night")["campaign_id"]) == []
+    assert naming(tmp_path) == [] and orphans.marked(status("night")["campaign_id"]) == []

@@ -5,10 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +17,10 @@ from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tasks.system.daemon import Daemon
 from tests.support.ledgers import created
-from tests.support.prefect_api import Api, prefect_at, put_automations, remove_automations
+from tests.support.prefect_api import Api, prefect_at, put_automations, remove_automations, set_state
+from tests.support.processes import wait_for
 from tests.support.toy import nightshift, quadratic, slow, status
-
-CHECKOUT = Path(__file__).parents[2]
+from tests.support.workers import prefect
 
 
 def test_automations_are_made_once_and_what_a_person_switches_off_stays_off(server: str) -> None:
@@ -53,12 +49,8 @@ def running_on(server: str, state: str = "RUNNING", **more: Any) -> str:
     """A flow run at the server, as if somebody ran it."""
     flow = ask(server, "POST", "/flows/", name="campaign")["id"]
     run = ask(server, "POST", "/flow_runs/", flow_id=flow, state={"type": "PENDING"}, **more)["id"]
-    set_state(server, run, state)
+    set_state(server, run, type=state)
     return str(run)
-
-
-def set_state(server: str, run: str, state: str) -> None:
-    ask(server, "POST", f"/flow_runs/{run}/set_state", state={"type": state}, force=True)
 
 
 def state_of(server: str, run: str) -> str:
@@ -74,7 +66,7 @@ def test_what_was_cut_off_is_resumed_and_nothing_else(server: str, tmp_path: Pat
     for name in ("left", "crashed", "over", "cancelling"):
         ask(server, "PATCH", f"/flow_runs/{runs[name]}", tags=[AUTORESUME])
     for name, state in (("crashed", "CRASHED"), ("over", "CRASHED"), ("cancelling", "CANCELLING")):
-        set_state(server, runs[name], state)
+        set_state(server, runs[name], type=state)
     with prefect_at(server):
         assert len(resume_cut_off()) == 2
         again = resume_cut_off()
@@ -84,7 +76,7 @@ def test_what_was_cut_off_is_resumed_and_nothing_else(server: str, tmp_path: Pat
     }  # fmt: skip
     assert again == []
     for name in ("left", "crashed", "stranger"):
-        set_state(server, runs[name], "CANCELLED")
+        set_state(server, runs[name], type="CANCELLED")
 
 
 @pytest.mark.slow
@@ -103,10 +95,7 @@ def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_
     assert server and len(keepers) == 2
     who: tuple[str, str] = tuple((directory / "auth").read_text().strip().split(":", 1))  # type: ignore[assignment]
     put_automations(server.url, ":".join(who), silent=40)
-    deploy = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
-    own = {**os.environ, "PREFECT_API_URL": server.url, "PREFECT_API_AUTH_STRING": ":".join(who)}
-    deployed = subprocess.run(deploy, cwd=CHECKOUT, env=own, capture_output=True, text=True, check=False)
-    assert deployed.returncode == 0, deployed.stdout
+    prefect(server.url, "deploy", "--all", PREFECT_API_AUTH_STRING=":".join(who))
     environment = str(quadratic(tmp_path / "quad", fit=slow(3)))
     parameters = {"environment": environment, "trials": 4, "rule": "greedy", "seed": 5, "tracking": "off"}
 
@@ -116,7 +105,7 @@ def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_
 
     deployment = told("GET", "/deployments/name/campaign/cartpole-random")["id"]
     run = told("POST", f"/deployments/{deployment}/create_flow_run", parameters=parameters)["id"]
-    wait_until(lambda: list(home.glob("*/trials/0001/log.txt")))
+    wait_for(lambda: list(home.glob("*/trials/0001/log.txt")))
     (name,) = [path.name for path in home.iterdir() if path.name.startswith("cartpole-random-")]
     first = (home / name / "trials/0000/trial.json").read_text()
 
@@ -131,9 +120,9 @@ def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_
         return False
 
     # Marked in the first seconds of the server, it is missed by the automation that resumes: `up`, by cron, is the net.
-    wait_until(lambda: has_become("CRASHED"))
+    wait_for(lambda: has_become("CRASHED"))
     assert nightshift("up").returncode == 0
-    wait_until(lambda: has_become("COMPLETED"), 400)
+    wait_for(lambda: has_become("COMPLETED"), 400)
     document = status(name)
     assert document["state"] == "finished" and len(document["trials"]) == 5
     assert (home / name / "trials/0000/trial.json").read_text() == first
@@ -143,10 +132,3 @@ def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_
     again = nightshift("up")
     assert again.returncode == 0 and told("GET", f"/flow_runs/{run}")["state_type"] == "COMPLETED"
     assert nightshift("down").returncode == 0
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.2)

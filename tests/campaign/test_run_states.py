@@ -15,8 +15,9 @@ import pytest
 
 from tasks.system import orphans
 from tests.support import workers
+from tests.support.processes import wait_for
 from tests.support.toy import nightshift, quadratic, slow, start, status
-from tests.support.workers import Site, Started, wait_until
+from tests.support.workers import Site, Started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 STAYS_SECONDS = 50
@@ -38,7 +39,7 @@ def run(site: Site, home: Path, tmp_path: Path) -> Iterator[Started]:
     if not psutil.pid_exists(started.lives[-1]):
         return
     started.cancel()
-    wait_until(lambda: gone(started))
+    wait_for(lambda: gone(started))
 
 
 def gone(run: Started) -> bool:
@@ -72,7 +73,7 @@ def test_cancel_ends_the_training_for_good_and_retry_goes_on(run: Started) -> No
     run.cancel()
     run.becomes("Cancelled")
     assert "Crashed" not in run.states
-    wait_until(lambda: gone(run), 20)
+    wait_for(lambda: gone(run), 20)
     stays(run, "Cancelled")
     assert run.states.count("AwaitingRetry") == 0
 
@@ -86,7 +87,7 @@ def test_cancel_reaches_a_campaign_that_no_worker_watches(site: Site, home: Path
     folder = str(quadratic(tmp_path / "quad", fit=slow(20)))
     few = ("--trials", "2", "--rule", "greedy", "--tracking", "off")
     with start("run", folder, "--name", "night", *few, server=site.url) as process:
-        wait_until((home / "night/trials/0000/log.txt").exists)
+        wait_for((home / "night/trials/0000/log.txt").exists)
         (life,) = [json.loads(line) for line in (home / "night/events.jsonl").read_text().splitlines()][:1]
         alone = Started(site, life["flow_run_id"], home / "night")
         alone.cancel()
@@ -100,7 +101,7 @@ def test_pause_ends_the_process_after_the_training_under_way_and_resume_goes_on(
     until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=300)
     details = {"pause_timeout": until.isoformat(), "pause_reschedule": True}
     run.set(type="PAUSED", name="Suspended", state_details=details)
-    wait_until(lambda: gone(run), 20)
+    wait_for(lambda: gone(run), 20)
     assert run.state == "Suspended"
     stays(run, "Suspended")
 
@@ -114,7 +115,7 @@ def test_sigterm_from_anybody_else_frees_the_slot_and_the_run_is_resumed(site: S
     baseline = baseline_of(run)
     os.kill(run.lives[-1], signal.SIGTERM)  # as `systemctl stop` does
     site.hire("after SIGTERM")  # Prefect 3.8's worker ends if it is given the run again before that process has ended
-    wait_until(lambda: not psutil.pid_exists(run.lives[0]), 60)
+    wait_for(lambda: not psutil.pid_exists(run.lives[0]), 60)
     assert orphans.marked(status("night")["campaign_id"]) == [] or len(run.lives) == 2
     finishes_without_repeating(run, baseline)
     ended = [name for name in run.states if name in ("Cancelled", "Failed", "Crashed", "AwaitingRetry")]

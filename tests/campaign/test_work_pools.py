@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -19,35 +15,12 @@ import pytest
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tests.support.prefect_api import put_automations
-from tests.support.toy import GREEDY, QUADRATIC, command, environment, quadratic, slow, start
-from tests.support.workers import working
+from tests.support.processes import wait_for
+from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start
+from tests.support.workers import launches, prefect, working
 
-CHECKOUT = Path(__file__).parents[2]
 LONG = QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 120")
 FIVE = ("--proposer", "grid", "--set", "proposer.points=5", "--trials", "5", "--tracking", "off", *GREEDY)
-
-
-def prefect(server: str, *arguments: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "prefect", "--no-prompt", *arguments],
-        cwd=CHECKOUT, env=environment(server), capture_output=True, text=True, timeout=280,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def until(condition: Callable[[], Any], seconds: float = 400) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.2)
-    return value
-
-
-def resume(server: str) -> None:
-    done = subprocess.run(
-        command("resume", "night"), env=environment(server), capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture
@@ -63,13 +36,6 @@ def host(server: str, pool: str, folder: Path) -> Iterator[subprocess.Popen[byte
     own = {"HOME": str(folder), "NIGHTSHIFT_HOME": str(folder / "runs"), "PREFECT_HOME": str(folder / ".prefect")}
     with working(server, pool, folder.name, folder, "--install-policy", "never", **own) as process:
         yield process
-
-
-def launches(path: Path, what: str) -> list[dict[str, Any]]:
-    """What happened to the launches of a campaign, of one kind."""
-    lines = (path / "events.jsonl").read_text().splitlines() if path.is_dir() else []
-    found = [json.loads(line) for line in lines]
-    return [one for one in found if one["event"] == "launch" and one["what"] == what]
 
 
 def trained_by(worker: subprocess.Popen[bytes]) -> int:
@@ -107,17 +73,18 @@ def test_neither_a_lost_machine_nor_a_killed_parent_loses_a_trial_or_does_one_tw
         parent = start(
             "run", str(folder), "--name", "night", "--parallel", "2", "--launch", "gpu-pair", *FIVE, server=server
         )
-        lost = until(lambda: trained_by(one))
+        lost = wait_for(lambda: trained_by(one))
         for process in [*psutil.Process(one.pid).children(recursive=True), psutil.Process(one.pid)]:
             with suppress(psutil.Error):
                 process.kill()  # the machine, as far as anybody can tell
-        (death,) = until(lambda: launches(night, "died"))
+        (death,) = wait_for(lambda: launches(night, "died"))
         assert (death["trial"], death["launch"]) == (lost, 1) and "No heartbeat" in death["reason"]
 
-        until(lambda: trained_by(two))
+        wait_for(lambda: trained_by(two))
         os.killpg(parent.pid, signal.SIGKILL)
         parent.communicate()
-        resume(server)
+        resumed = nightshift("resume", "night", server=server, seconds=600)
+    assert resumed.returncode == 0, resumed.stderr
     all_are_there_once(again=[death["run"]])
 
 
@@ -131,10 +98,10 @@ def test_a_child_goes_on_without_its_worker_and_one_that_is_killed_is_launched_a
     folder, night = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG), home / "night"
     with host(server, "gpu-pair", tmp_path / "one") as one:
         parent = start("run", str(folder), "--name", "night", "--launch", "gpu-pair", *FIVE, server=server)
-        until(lambda: trained_by(one))
+        wait_for(lambda: trained_by(one))
         one.kill()
         with host(server, "gpu-pair", tmp_path / "two") as two:
-            killed = until(lambda: trained_by(two))
+            killed = wait_for(lambda: trained_by(two))
             (child,) = psutil.Process(two.pid).children()
             child.kill()
             out, _ = parent.communicate(timeout=600)

@@ -23,10 +23,11 @@ import yaml
 
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
-from tests.support.docker_engine import CHECKOUT, IMAGE, Engine, missing, mounts, processes
+from tests.support.docker_engine import CHECKOUT, IMAGE, Engine, missing, mounts
 from tests.support.prefect_api import put_automations
+from tests.support.processes import naming, wait_for
 from tests.support.toy import GREEDY, QUADRATIC, environment, nightshift, quadratic, slow, start
-from tests.support.workers import wait_until, working
+from tests.support.workers import working
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(3600)]
 
@@ -56,7 +57,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
             daemon.stop()
             if not kept:
                 shutil.rmtree(folder)
-    assert processes(folder) == []
+    assert naming(folder) == []
     assert mounts(folder) == []
 
 
@@ -175,7 +176,7 @@ def under_way(home: Path, after: str = "") -> str:
             return []
         return [event["run"] for event in launches(home, "asked") if event["run"] > after and trains()]
 
-    wait_until(found, 300)
+    wait_for(found, 300)
     return found()[-1]
 
 
@@ -192,7 +193,7 @@ def container_of(engine: Engine, home: Path, run: str) -> str:
 
 def none_is_left(engine: Engine) -> None:
     """Return once there is no container, running or ended; the last may still say goodbye to the server."""
-    wait_until(lambda: engine.containers() == [], 120)
+    wait_for(lambda: engine.containers() == [], 120)
 
 
 def all_are_there_once(home: Path, again: Sequence[str] = ()) -> None:

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,7 @@ from environments.limits import Limits
 from environments.score import Score
 from tasks import run_checks
 from tasks.run_checks import same_play
-from tasks.sandbox import outputs
-from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
+from tasks.trial import Params, Proposal, Run, Trial, Verdict
 from tests.support.toy import quadratic
 
 STARTED = 1.7e9
@@ -115,40 +113,15 @@ def test_where_training_draws_nothing_at_random_runs_may_come_out_the_same(
     assert run_checks.plausible_beside(drawing_nothing, history, Proposal({"x": 1}), FINE, tmp_path) is FINE
 
 
-def trained(folder: Path, name: str, content: str, **changes: Any) -> Run:
-    """A run that left real files just now."""
-    out = folder / "trials" / name / "out"
-    out.mkdir(parents=True)
-    (out / "model.json").write_text(content)
-    started = time.time() - 1
-    run = but(FINE, dir=f"trials/{name}", started=started, checkpoint=outputs.checkpoint(out), **changes)
-    assert isinstance(run, Run)
-    return run
-
-
-def believed(
-    environment: Environment,
-    history: History,
-    proposal: Proposal,
-    run: Run,
-    folder: Path,
-    siblings: tuple[Run, ...] = (),
-) -> Run:
-    """The run as a campaign takes it, after both checks."""
-    alone = run_checks.plausible(environment, run, folder)
-    return run_checks.plausible_beside(environment, history, proposal, alone, folder, siblings)
-
-
 def test_runs_of_the_same_proposal_are_compared_before_any_trial_holds_them(
     environment: Environment, tmp_path: Path
 ) -> None:
-    first, second = trained(tmp_path, "0001", "a"), trained(tmp_path, "0001-run-2", "a", seed=2)
-    third = trained(tmp_path, "0001-run-3", "b", seed=3)
-
-    found = believed(environment, (), Proposal({"x": 1}), second, tmp_path, (first,))
-    words = "ignores its seed: its checkpoint is that of another run of it, byte for byte"
-    assert (found.error or "").startswith(words)
-    assert believed(environment, (), Proposal({"x": 1}), third, tmp_path, (first, second)) is third
+    for run, words in (
+        (but(FINE, seed=2), "ignores its seed: its checkpoint is that of another run of it, byte for byte"),
+        (but(FINE, seed=3, checkpoint="d"), ""),
+    ):
+        found = run_checks.plausible_beside(environment, (), Proposal({"x": 1}), run, tmp_path, (FINE,))
+        assert (found.error or "").startswith(words) and (found is run) == (not words)
 
 
 @pytest.mark.parametrize(

@@ -22,37 +22,17 @@ from tests.support.controls import controlled
 from tests.support.toy import SANDBOX, quadratic
 
 RUN = Run("trials/0001", 1, 1.0, "finished")
-HONEST = """\
+BEGIN = """\
 import json, pathlib, sys, time
 out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
-READY
-began = time.monotonic()
-while time.monotonic() - began < 0.6:
-    time.sleep(0.01)
-(out / "model.json").write_text(json.dumps({"x": 1.0}))
 """
+SAVE = '(out / "model.json").write_text(json.dumps({"x": 1.0}))\n'
 READY = '(out / "progress.jsonl").write_text(\'{"ready": true}\\n\')'
-WRITTEN = """\
-import json, pathlib, sys, time
-out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
-(out / "model.json").write_text(json.dumps({"x": 1.0}))
-READY
-time.sleep(5)  # so that a tenth of it is enough to start in, on a busy machine too
-"""
-BEFORE_ITS_TIME = """\
-import json, pathlib, sys, time
-out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
-time.sleep(0.6)
-(out / "model.json").write_text(json.dumps({"x": 1.0}))
-READY
-time.sleep(0.3)
-"""
-AT_ONCE = """\
-import json, pathlib, sys
-out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
-READY
-(out / "model.json").write_text(json.dumps({"x": 1.0}))
-"""
+HONEST = f"{BEGIN}READY\nbegan = time.monotonic()\nwhile time.monotonic() - began < 0.6:\n    time.sleep(0.01)\n{SAVE}"
+WRITTEN = f"{BEGIN}{SAVE}READY\ntime.sleep(5)\n"
+"""It takes so long that a tenth of it is enough to start in, on a busy machine too."""
+BEFORE_ITS_TIME = f"{BEGIN}time.sleep(0.6)\n{SAVE}READY\ntime.sleep(0.3)\n"
+AT_ONCE = f"{BEGIN}READY\n{SAVE}"
 
 
 def trial(number: int, value: float, kind: VerdictKind = "keep") -> Trial:
@@ -164,10 +144,9 @@ def test_only_a_baseline_that_trains_for_a_moment_spares_programs_the_control(
     assert (control.score.value == 0.0) is (kind == "discard")
 
 
-LUCKY = """\
-import json, pathlib, sys, time
-out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
-(out / "model.json").write_text(json.dumps({"x": SCORES[json.loads(pathlib.Path("config.json").read_text())["seed"]]}))
+LUCKY = f"""{BEGIN}\
+seed = json.loads(pathlib.Path("config.json").read_text())["seed"]
+(out / "model.json").write_text(json.dumps({{"x": SCORES[seed]}}))
 READY
 time.sleep(5)
 """

@@ -24,7 +24,6 @@ from flows.engine.certifying import (
     nothing_to_certify,
     path_of,
     store,
-    why_not,
 )  # fmt: skip
 from flows.engine.preparation import ensure_prepared
 from flows.engine.stopping import ASKED, NOTHING_LEFT, Stop
@@ -32,7 +31,7 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
 from tasks.recipes.preparing import report_pool
 from tasks.stats import holdout_uses
-from tasks.stats.certificate import Certificate
+from tasks.stats.certificate import Certificate, unpromising
 from tasks.stats.design import ALPHA, design_of, equal_arms, of_groups
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
@@ -90,10 +89,6 @@ def luck() -> Certificate:
     return replace(certified(1, (1.0, 2.0, 3.0), (1.5, 2.5, 0.5)), environment="noisy")
 
 
-def events(ledger: Ledger, *kinds: str) -> list[dict[str, Any]]:
-    return [event for event in ledger.events() if event["event"] in kinds]
-
-
 def directories(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
@@ -131,9 +126,9 @@ def test_what_is_not_even_better_in_the_search_is_not_certified_and_the_status_s
 ) -> None:
     ledger = campaign(noisy(tmp_path / "noisy"))
     history = (BASELINE, tried((BASELINE,), 0.09, kind="keep"))
-    reason = why_not(question(ledger, history))
+    reason = unpromising(history)
     assert reason == "in the search it scored no better than the baseline"
-    assert why_not(question(ledger, (BASELINE, tried((BASELINE,), 0.11, kind="keep")))) is None
+    assert unpromising((BASELINE, tried((BASELINE,), 0.11, kind="keep"))) is None
     assert nothing_to_certify(question(ledger, history)) is None, "by hand it may be"
     assert at_the_end(server, ledger, history) == NOTHING_LEFT
     assert not (ledger.path / "certificates").exists() and status("night")["uncertified"] == reason
@@ -220,9 +215,6 @@ def test_with_several_certificates_each_has_half_of_what_was_left_and_no_earlier
     assert made.runs[:6] == first.runs and made.carried == 6
     assert len(made.scores("champion")) == 6 and len(made.scores("baseline")) + len(made.reused) >= 6
     assert made.comparison is not None and first.comparison is not None and made.comparison.p < first.comparison.p
-
-
-# The command
 
 
 # A finite pool of questions

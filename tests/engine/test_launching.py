@@ -27,7 +27,7 @@ from tasks.system import interrupt, orphans
 from tasks.system.files import write_atomic
 from tasks.task_key import TaskKey, history_digest
 from tasks.trial import Proposal
-from tests.support.prefect_api import Api
+from tests.support.prefect_api import Api, set_state
 from tests.support.servers import prefect_server
 from tests.support.toy import SANDBOX, quadratic
 
@@ -124,10 +124,6 @@ def runs(api: Api, what: LaunchRequest) -> list[dict[str, Any]]:
     return sorted(found, key=lambda run: keys.index(run["idempotency_key"]))
 
 
-def set_state(api: Api, run: dict[str, Any], **state: Any) -> None:
-    api.ask("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
-
-
 def until(condition: Callable[[], Any], goes_on: Future[None] | None = None, seconds: float = 180.0) -> Any:
     """What a condition gives once it is true; the error of what was to bring it about, if that has ended.
 
@@ -166,7 +162,7 @@ def test_a_child_is_a_subflow_of_its_campaign(api: Api, ledger: Ledger, launched
     what = asked(ledger.key(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what), done)
-    set_state(api, run, type="RUNNING")
+    set_state(str(api.base_url), run["id"], type="RUNNING")
     row = api.ask("GET", f"/task_runs/{run['parent_task_run_id']}")
     assert row["state"]["state_details"]["child_flow_run_id"] == run["id"] and row["state_type"] == "RUNNING"
     assert api.ask("GET", f"/flow_runs/{row['flow_run_id']}")["state_type"] == "RUNNING"
@@ -178,11 +174,11 @@ def test_a_child_that_is_under_way_is_adopted(api: Api, ledger: Ledger, launched
     what = asked(ledger.key(0))
     first = launched(ledger, what)
     (run,) = until(lambda: runs(api, what), first)
-    set_state(api, run, type="RUNNING")
+    set_state(str(api.base_url), run["id"], type="RUNNING")
     second = launched(ledger, what)
     until(lambda: events(ledger, "adopted"), second)
     finish(ledger, what.plan.key)
-    set_state(api, run, type="COMPLETED")
+    set_state(str(api.base_url), run["id"], type="COMPLETED")
     assert first.result(180) is None and second.result(180) is None
     assert launched(ledger, what).result(180) is None  # it is done: nobody is asked
     assert len(runs(api, what)) == 1
@@ -195,7 +191,7 @@ def test_after_three_deaths_the_campaign_stops_and_another_life_tries_again(
     done = launched(ledger, what)
     for number in range(1, 4):
         run = until(lambda n=number: runs(api, what)[n - 1 :], done)[0]
-        set_state(api, run, type="CANCELLED", message=f"reclaimed {number}")
+        set_state(str(api.base_url), run["id"], type="CANCELLED", message=f"reclaimed {number}")
     with pytest.raises(LaunchDied, match="reclaimed 3"):
         done.result(180)
     assert ["reclaimed" in event["reason"] for event in events(ledger, "died")] == [True] * 3
@@ -261,8 +257,8 @@ def test_a_child_that_dies_or_is_cancelled_by_a_person_gets_the_next_number(
     what = asked(ledger.key(0))
     done = launched(ledger, what)
     (first,) = until(lambda: runs(api, what), done)
-    set_state(api, first, type="RUNNING")
-    set_state(api, first, type=state, message="Process exited with status code: -9")
+    set_state(str(api.base_url), first["id"], type="RUNNING")
+    set_state(str(api.base_url), first["id"], type=state, message="Process exited with status code: -9")
     _, second = until(lambda: runs(api, what)[1:] and runs(api, what), done)
     finish(ledger, what.plan.key)
     assert done.result(180) is None

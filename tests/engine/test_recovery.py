@@ -13,22 +13,10 @@ from tasks.store.campaign_lock import STOP, CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tests.support.ledgers import created
-from tests.support.prefect_api import Api, prefect_at
+from tests.support.prefect_api import Api, prefect_at, set_state, states_of
 
 DEPLOYED = {"PREFECT__RUNTIME__DEPLOYMENT__ID": "00000000-0000-0000-0000-000000000001"}
 """As Prefect's runtime has it in a run of a deployment."""
-
-
-def set_state(server: str, run: str, kind: str, name: str | None = None) -> None:
-    with Api(server, None) as api:
-        state = {"type": kind, "name": name or kind.title()}
-        api.ask("POST", f"/flow_runs/{run}/set_state", {"state": state, "force": True})
-
-
-def states_of(server: str, run: str) -> list[str]:
-    with Api(server, None) as api:
-        found = api.ask("GET", f"/flow_run_states/?flow_run_id={run}")
-    return [state["type"] for state in sorted(found, key=lambda state: state["timestamp"])]
 
 
 def interrupted(
@@ -46,7 +34,7 @@ def interrupted(
             if stop:
                 (ledger.path / STOP).touch()
             if state:
-                set_state(server, runs[0], state)
+                set_state(server, runs[0], type=state, name=state.title())
             if signalled:
                 os.kill(os.getpid(), signal.SIGTERM)
                 interrupt.wait(10)
@@ -93,7 +81,7 @@ def test_runs_of_earlier_lives_that_were_killed_end_and_no_others(server: str, t
         runs = [str(api.ask("POST", "/flow_runs/", {"flow_id": flow})["id"]) for _ in range(5)]
     running, cancelled, done, own, stranger = runs
     for run, state in zip(runs, ("RUNNING", "CANCELLING", "COMPLETED", "RUNNING", "RUNNING"), strict=True):
-        set_state(server, run, state)
+        set_state(server, run, type=state, name=state.title())
     for run in (running, cancelled, done, own, "00000000-0000-0000-0000-000000000009"):  # a run of another server
         ledger.event("life", flow_run_id=run)
     task = {"flow_run_id": running, "task_key": "train", "dynamic_key": "1", "state": {"type": "RUNNING"}}
@@ -104,4 +92,4 @@ def test_runs_of_earlier_lives_that_were_killed_end_and_no_others(server: str, t
     ends = [states_of(server, run)[-1] for run in (running, cancelled, done, own, stranger)]
     assert ends == ["CRASHED", "CANCELLED", "COMPLETED", "RUNNING", "RUNNING"]
     for run in (own, stranger):
-        set_state(server, run, "CRASHED")
+        set_state(server, run, type="CRASHED")

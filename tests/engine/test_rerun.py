@@ -19,23 +19,21 @@ from flows import rerun
 from flows.campaign import search
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
-from tasks.evaluate import judge_run
-from tasks.record import reconcile, record
+from tasks.record import reconcile
 from tasks.store import lineage, workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
-from tasks.train import run_program
-from tasks.trial import History, Params, Proposal, Trial, Verdict
+from tasks.trial import History, Params, VerdictKind
 from tests.support.histories import tried
 from tests.support.nights import on_night
-from tests.support.noisy import noisy
+from tests.support.noisy import noisy, settled
 from tests.support.prefect_api import ask, prefect_at
 from tests.support.processes import wait_for
-from tests.support.toy import FIT, GREEDY, SANDBOX, nightshift, quadratic, slow, start, status
+from tests.support.toy import FIT, GREEDY, nightshift, quadratic, slow, start, status
 
 LUCK = 80.0
 """What the first attempt at trial 1 scored too much."""
-NIGHT: tuple[tuple[Params, float, str], ...] = (
+NIGHT: tuple[tuple[Params, float, VerdictKind], ...] = (
     ({}, 0.0, "keep"), ({"x": 20.0}, LUCK, "keep"), ({"x": 40.0}, 0.0, "discard"), ({"x": 10.0}, 0.0, "discard"),
 )  # fmt: skip
 """Trials with the luck that each had, and the verdicts which follow."""
@@ -46,25 +44,10 @@ def night(folder: Path) -> Ledger:
     ledger = CampaignSpec.of(
         environment=str(noisy(folder)), name="night", rule="greedy", tracking="off", trials=3
     ).open()
-    history = reconcile(ledger)
     for params, luck, kind in NIGHT:
-        history = _decided(ledger, history, params, luck, kind)
+        settled(ledger, params, kind=kind, luck=luck)
     ledger.event("end", state="finished", reason="all 3 trials done")
     return ledger
-
-
-def _decided(ledger: Ledger, history: History, params: Params, luck: float, kind: str) -> History:
-    number, environment = len(history), ledger.environment
-    place = ledger.place(number)
-    proposal = Proposal(environment.complete(params), parent=0 if number else None, seen=number)
-    write_atomic(place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
-    seed = ledger.seed("train", ledger.key(number))
-    run = run_program("rerun", environment, SANDBOX, ledger.program, place, proposal, seed)
-    score = judge_run("rerun", environment, SANDBOX, place, run, 1)
-    assert score.value is not None, score.error
-    score = replace(score, value=score.value + luck)
-    verdict = Verdict(kind, "as a test says", "provisional" if kind == "keep" else None)  # type: ignore[arg-type]
-    return record(ledger, history, Trial(number, 1, number, proposal, (run,), score, verdict, 1.0))
 
 
 @pytest.fixture

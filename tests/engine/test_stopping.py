@@ -16,8 +16,7 @@ from flows.engine.stopping import Stop, stop
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.spec import Advanced
 from tasks.stats.certificate import REUSED
-from tasks.trial import History
-from tests.support.histories import decided
+from tests.support.histories import decided, minimised
 from tests.support.toy import quadratic
 
 HOUR = 3600.0
@@ -34,23 +33,10 @@ def spec(**parameters: object) -> CampaignSpec:
     return CampaignSpec.of(**{"environment": "quad", "name": "n", "rule": "greedy", **parameters})
 
 
-def history(*scores: float | None, seconds: float = 5.0, wall: float = 6.0) -> History:
-    """A baseline and further trials with these scores (lower is better); None is a crash."""
-    trials: History = ()
-    for score in scores:
-        trials += (decided(trials, score, {"x": 0.0}, seconds=seconds, wall=wall, higher_is_better=False),)
-    return trials
-
-
-def reason(found: Stop | None) -> str:
-    assert found is not None
-    return found.reason
-
-
 @pytest.mark.parametrize(("trials", "ends"), [(3, None), (2, "all 2 trials done"), (1, "all 2 trials done")])
 def test_the_baseline_does_not_count_as_a_trial(environment: Environment, trials: int, ends: str | None) -> None:
     assert stop(spec(), environment, (), 0.0, asked=False) is None, "it has just begun"
-    found = stop(spec(trials=trials), environment, history(3, 2, 1), 0.0, asked=False)
+    found = stop(spec(trials=trials), environment, minimised(3, 2, 1), 0.0, asked=False)
     assert found == (Stop("finished", ends) if ends else None)
 
 
@@ -61,7 +47,7 @@ def test_the_baseline_does_not_count_as_a_trial(environment: Environment, trials
 def test_patience_counts_the_trials_since_the_champion(
     environment: Environment, scores: tuple[float | None, ...], ends: bool
 ) -> None:
-    found = stop(spec(advanced=Advanced(patience=2)), environment, history(*scores), 0.0, asked=False)
+    found = stop(spec(advanced=Advanced(patience=2)), environment, minimised(*scores), 0.0, asked=False)
     assert found == (Stop("finished", "nothing better in the last 2 trials") if ends else None)
 
 
@@ -79,7 +65,7 @@ def test_patience_counts_the_trials_since_the_champion(
 def test_a_campaign_fails_when_too_many_of_its_last_ten_trials_crash(
     environment: Environment, scores: tuple[float | None, ...], ends: str | None
 ) -> None:
-    found = stop(spec(trials=100), environment, history(*scores), 0.0, asked=False)
+    found = stop(spec(trials=100), environment, minimised(*scores), 0.0, asked=False)
     assert (found and found.state) == ("failed" if ends else None)
     assert found is None or found.reason.startswith(f"{ends}: ")
 
@@ -99,7 +85,7 @@ def test_eight_hours_end_within_eight_hours(
     startup = max(besides) + 0.1
     overrides = {"budget_seconds": budget, "startup_seconds": startup, "deterministic": False}
     environment = environments.load(folder, overrides)
-    asked, trials, spent = spec(hours=hours, trials=30, rule=rule), history(), 0.0
+    asked, trials, spent = spec(hours=hours, trials=30, rule=rule), minimised(), 0.0
     slowest_first = [max(besides), *besides]
     while stop(asked, environment, trials, spent, asked=False) is None and len(trials) < len(slowest_first):
         extra, first = slowest_first[len(trials)], not trials
@@ -119,7 +105,7 @@ def test_eight_hours_end_within_eight_hours(
 def test_a_crashed_baseline_ends_a_campaign_at_once_with_its_log_and_the_remedy(
     environment: Environment, parameters: dict[str, object], scores: tuple[float | None, ...]
 ) -> None:
-    first, *rest = history(*scores)
+    first, *rest = minimised(*scores)
     log = "run 1 of 2: exited with status 3\nTraceback:\n  File\n\nValueError: no GPU here"
     trials = (replace(first, score=replace(first.score, error=log)), *rest)
     found = stop(spec(**parameters), environment, trials, 0.0, asked=False)
@@ -135,11 +121,9 @@ def test_a_crashed_baseline_ends_a_campaign_at_once_with_its_log_and_the_remedy(
 def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> None:
     """Four runs and four of the arms beside the search's one, of 5 s each, with 3 s besides, and a tenth over."""
     drawing = environment.model_copy(update={"deterministic": False, "budget_steps": 10**6})
-    trials, asked = history(3, 2, wall=8.0), spec(hours=100 / HOUR, rule="certify", trials=8)
+    trials, asked = minimised(3, 2, wall=8.0), spec(hours=100 / HOUR, rule="certify", trials=8)
     reserve = 1.1 * 8 * 8.0
     assert stop(asked, drawing, trials, 91.9 - reserve, asked=False) is None
     found = stop(asked, drawing, trials, 92.1 - reserve, asked=False)
-    assert found == Stop(
-        "finished",
-        "no time for another trial: 22 s of 100 s used, one may take 78 s, of which 70 s are for the certificate",
-    )
+    assert found is not None and found.state == "finished"
+    assert "one may take 78 s, of which 70 s are for the certificate" in found.reason

@@ -16,7 +16,8 @@ import pytest
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
-from flows.engine import preparation
+from flows import trial
+from flows.engine import launching, preparation
 from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.evaluate import judge_run
@@ -278,6 +279,27 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
     assert first.content in str(refused.value)
     with pytest.raises(Refused, match="was made anew"):
         ledger.verify()
+
+
+def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = CampaignSpec.of(environment=str(trusted(pool(tmp_path / "pool").folder)), name="n").open()
+    ensure_prepared(ledger, "here")
+    place = ledger.environment.prepared
+    assert place is not None
+    late = place.with_name("on its way")
+    place.rename(late)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(trial.see_prepared, ledger.environment)
+        time.sleep(0.3)
+        assert not waiting.done()
+        late.rename(place)
+        waiting.result(timeout=30)
+    place.rename(late)
+    monkeypatch.setattr(launching, "VISIBLE_SECONDS", 0.1)
+    with pytest.raises(Refused, match="same storage"):
+        trial.see_prepared(ledger.environment)
 
 
 # Training and judging with it

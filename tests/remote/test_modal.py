@@ -18,7 +18,7 @@ from tasks.remote import jobs, places
 from tasks.remote.places import RemotePlace
 from tasks.system import interrupt
 from tests.support.modal_server import ModalServer, modal_server
-from tests.support.workers import wait_until
+from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.slow
 CPU: dict[str, Any] = {"image": "image", "usd_per_second": 0, "ready_seconds": 30, "poll_seconds": 0.05}
@@ -67,7 +67,7 @@ def test_a_sandbox_that_waits_for_a_machine_outlives_its_engine_and_is_adopted_a
     server.is_full = True
     code = ENGINE.format(settings=GPU)
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "costs")], start_new_session=True) as engine:
-        wait_until(lambda: server.containers.running)
+        wait_for(lambda: server.containers.running)
         engine.send_signal(signal.SIGKILL)
     server.is_full = False
 
@@ -92,7 +92,7 @@ def test_an_engine_that_is_told_to_end_waits_for_no_machine_and_leaves_no_sandbo
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(engine)
-        wait_until(lambda: server.containers.running)
+        wait_for(lambda: server.containers.running)
         with interrupt.asked():
             assert waiting.result() < GPU["ready_seconds"] / 2
     place(GPU).tear_down("key", 30.0)

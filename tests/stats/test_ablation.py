@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tasks.stats.ablation import LEVEL, Ablation, Removed, ablation_runs
-from tasks.stats.permutation import largest_t
 from tasks.trial import Run
 from tests.support.histories import scored
 
@@ -21,16 +20,6 @@ def runs(change: str, *values: float | None, higher_is_better: bool = True) -> l
 
 def ablation(mine: Sequence[float | None], sd: float = 0.0, **without: Sequence[float | None]) -> Ablation:
     return Ablation.of(1, runs("", *mine), [one for name, values in without.items() for one in runs(name, *values)], sd)
-
-
-@pytest.mark.parametrize(("shared", "others"), [(3, [3]), (4, [2, 2, 2]), (5, [2, 3, 1, 2])])
-def test_the_largest_of_several_ratios_is_as_often_so_large_as_drawn(shared: int, others: list[int]) -> None:
-    draw, count, df = np.random.default_rng(3), 40_000, 6
-    mine = draw.normal(0, 1 / np.sqrt(shared), count)
-    sd = np.sqrt(draw.chisquare(df, count) / df)
-    ratios = [(mine - draw.normal(0, 1 / np.sqrt(n), count)) / np.sqrt(1 / n + 1 / shared) / sd for n in others]
-    for t in (0.5, 2.0, 3.5):
-        assert largest_t(t, shared, others, df) == pytest.approx(np.mean(np.max(ratios, axis=0) >= t), abs=0.008)
 
 
 @pytest.mark.slow

@@ -9,29 +9,22 @@ import pytest
 import environments
 from environments import Environment
 from environments.plugins import Refused
-from tasks.store import workspace
+from flows.spec.campaign_spec import CampaignSpec
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons, lessons_json
-from tasks.store.ledger import Ledger, Settings
-from tasks.system.files import write_atomic
+from tasks.store.ledger import Ledger
 from tasks.trial import History
 from tests.support.histories import search
+from tests.support.ledgers import filled
 from tests.support.toy import QUADRATIC, quadratic
 
-SETTINGS = Settings(overrides={}, proposer="tpe", options={}, seed=1, rule="greedy")
 
-
-def quad(tmp_path: Path, name: str = "quad", toml: str = QUADRATIC) -> Environment:
-    return environments.load(quadratic(tmp_path / "problems" / name, toml=toml))
+def quad(tmp_path: Path, toml: str = QUADRATIC) -> Environment:
+    return environments.load(quadratic(tmp_path / "quad", toml=toml))
 
 
 def campaign(name: str, environment: Environment, history: History) -> Ledger:
     """A campaign of these trials."""
-    ledger = Ledger.create(
-        name, environment, source=str(environment.folder), settings=SETTINGS, isolation="none", spec=""
-    )
-    for trial in history:
-        write_atomic(ledger.place(trial.number).trial, workspace.TRIAL.dump_json(trial).decode())
-    return ledger
+    return filled(CampaignSpec.of(environment=str(environment.folder), name=name).open(), history)
 
 
 def test_every_trial_comes_in_its_order_the_oldest_campaign_first_each_with_its_baseline(tmp_path: Path) -> None:

@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from environments import earlier_trials
+from environments.earlier_trials import EarlierTrial
 from environments.plugins import Refused
 from flows.spec.campaign_spec import CampaignSpec
+from flows.status import document
+from flows.views.run_log import another_machine
 from tasks.store import workspace
 from tasks.store.approval import Parked
-from tasks.store.ledger import FORMAT, Ledger, campaigns, check_name, free_name
+from tasks.store.ledger import FORMAT, Ledger, campaigns, check_name, free_name, machine
 from tasks.store.provenance import TURNED_DOWN, Incident, incidents, sources
 from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
@@ -113,6 +117,25 @@ def test_an_event_that_was_cut_short_is_left_out_and_takes_no_other_with_it(tmp_
     assert [(event["event"], event["text"]) for event in ledger.events()] == [("life", 'of "two"\nlines é')]
     ledger.event("life", pid=2)
     assert [event["pid"] for event in ledger.events()] == [1, 2]
+
+
+def test_trials_of_another_tool_are_frozen_with_a_campaign_and_told_apart(tmp_path: Path) -> None:
+    theirs = (EarlierTrial({"x": 1.25}, -100.0, "theirs"), EarlierTrial({"x": -0.5}, 5.0), EarlierTrial({"x": 3}, None))
+    file = quadratic(tmp_path / "quad") / earlier_trials.FILE
+    file.write_text(earlier_trials.text(theirs))
+    ledger = created(tmp_path)
+    file.unlink()
+    assert earlier_trials.read(ledger.environment.folder) == theirs
+    told = document(ledger)["imported"]
+    assert (told["count"], told["scored"], told["best"][0]["score_there"]) == (3, 2, -100.0)
+
+
+def test_a_campaign_that_goes_on_on_another_machine_says_so(tmp_path: Path) -> None:
+    ledger, trial = created(tmp_path), tried((), 2.25)
+    assert another_machine(ledger, (trial,)) == "", "of an old campaign that is not known"
+    trial = replace(trial, runs=(replace(trial.runs[0], machine="before"),))
+    assert "before on before" in another_machine(ledger, (trial,))
+    assert [(one["before"], one["now"]) for one in ledger.events()] == [("before", machine())]
 
 
 # Attempts

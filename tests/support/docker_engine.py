@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import shutil
@@ -12,7 +11,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 import pytest
 
 CHECKOUT = Path(__file__).parents[2]
@@ -126,13 +124,3 @@ def mounts(folder: Path) -> list[str]:
     """What is mounted below a folder."""
     lines = Path("/proc/self/mounts").read_text().splitlines()
     return [place for place in (line.split()[1] for line in lines) if Path(place).is_relative_to(folder)]
-
-
-def processes(folder: Path) -> list[str]:
-    """Command lines of the processes that name a folder: daemons, shims."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            line = " ".join(process.cmdline())
-            found += [line] if f"{folder}/" in line and process.pid != os.getpid() else []
-    return found

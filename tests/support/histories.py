@@ -11,7 +11,6 @@ import environments
 from environments import Environment
 from environments.score import Guard, Score
 from tasks import propose
-from tasks.decide import weigh
 from tasks.proposing.brief import Brief
 from tasks.rules import JudgedTrial, RuleAnswer
 from tasks.rules.greedy import Greedy
@@ -50,7 +49,9 @@ def tried(
         for n in range(1, max(len(values), 1) + 1)
     )  # fmt: skip
     score = Score.over([scored(v, higher_is_better, n) for n, v in enumerate(values or (None,))])
-    proposal = Proposal(params or {"lr": 0.1 * (number + 1)}, rationale="as a test says", proposer="test")
+    proposal = Proposal(
+        {"lr": 0.1 * (number + 1)} if params is None else params, rationale="as a test says", proposer="test"
+    )
     reason = "as a test says"
     if due:
         reason = due.reason
@@ -144,26 +145,23 @@ def undemanding() -> Environment:
 
 
 def decided(
-    history: History,
-    score: float | None,
-    params: Params,
-    *,
-    seconds: float = 5.0,
-    wall: float = 6.0,
+    history: History, score: float | None, params: Params, *, seconds: float = 5.0, wall: float = 6.0,
     higher_is_better: bool = True,
-) -> Trial:
-    """The trial after `history` as the engine decides it under rule greedy: a run with a score, or a crash."""
-    number = len(history)
-    run = Run(f"trials/{number:04d}", number, seconds, "finished", started=1e9 + 10 * number, wall_seconds=seconds)
-    judged = (
-        Score.missing("exited with status 3", higher_is_better)
-        if score is None
-        else Score.of([score], higher_is_better)
-    )
-    proposal = Proposal(params, rationale="as a test says", parent=0 if number else None, seen=number)
-    verdict = weigh(history, undemanding(), Greedy(), JudgedTrial(number, proposal, (run,), judged))
-    assert isinstance(verdict, Verdict)
-    return Trial(number, 1, number, proposal, (run,), judged, verdict, wall)
+) -> Trial:  # fmt: skip
+    """The trial after `history`, a change of the baseline's program that knew all of it; without a score a crash."""
+    trial, seen = tried(history, score, params=params, wall=wall, higher_is_better=higher_is_better), len(history)
+    runs = tuple(replace(run, seconds=seconds, wall_seconds=seconds) for run in trial.runs)
+    proposal = replace(trial.proposal, parent=0 if seen else None, seen=seen, proposer="baseline")
+    judged = trial.score if score is None else Score.of([score], higher_is_better)
+    return replace(trial, proposal=proposal, runs=runs, score=judged)
+
+
+def minimised(*scores: float | None, seconds: float = 5.0, wall: float = 6.0) -> History:
+    """A baseline and further trials with these scores (lower is better); None is a crash."""
+    trials: History = ()
+    for score in scores:
+        trials += (decided(trials, score, {"x": 0.0}, seconds=seconds, wall=wall, higher_is_better=False),)
+    return trials
 
 
 def history_of(environment: Environment, trials: int) -> History:

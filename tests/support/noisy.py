@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.evaluate import judge_run
+from tasks.record import record
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.train import run_program
-from tasks.trial import Params, Proposal, Trial, Verdict
+from tasks.trial import Params, Proposal, Trial, Verdict, VerdictKind
 from tests.support.toy import SANDBOX, stated
 
 TOML = stated(
@@ -72,12 +74,20 @@ def campaign(folder: Path, name: str = "night", **overrides: Any) -> Ledger:
     return CampaignSpec.of(environment=str(folder), name=name, tracking="off", overrides=overrides).open()
 
 
-def settled(ledger: Ledger, params: Params, edit: str | None = None, kind: str = "keep") -> Trial:
-    """The campaign's next trial: really run and judged, decided as the test says."""
-    number, place = len(ledger.history()), ledger.place(len(ledger.history()))
-    proposal = Proposal(ledger.environment.complete(params), edit, parent=0 if number else None, seen=number)
-    run = run_program("noisy", ledger.environment, SANDBOX, ledger.program, place, proposal, seed=100 + number)
-    score = judge_run("noisy", ledger.environment, SANDBOX, place, run, 1)
-    trial = Trial(number, 1, number, proposal, (run,), score, Verdict(kind, "as a test says"))  # type: ignore[arg-type]
-    write_atomic(place.trial, workspace.TRIAL.dump_json(trial).decode())
+def settled(
+    ledger: Ledger, params: Params, edit: str | None = None, kind: VerdictKind = "keep", luck: float = 0.0
+) -> Trial:
+    """The campaign's next trial: really run and judged, with so much luck, and recorded as the test says."""
+    history, environment = ledger.history(), ledger.environment
+    number, place = len(history), ledger.place(len(history))
+    proposal = Proposal(environment.complete(params), edit, parent=0 if number else None, seen=number)
+    write_atomic(place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2) + b"\n")
+    seed = ledger.seed("train", ledger.key(number))
+    run = run_program("noisy", environment, SANDBOX, ledger.program, place, proposal, seed)
+    score = judge_run("noisy", environment, SANDBOX, place, run, 1)
+    assert score.value is not None, score.error
+    score = replace(score, value=score.value + luck)
+    verdict = Verdict(kind, "as a test says", "provisional" if kind == "keep" else None)
+    trial = Trial(number, 1, number, proposal, (run,), score, verdict, 1.0)
+    record(ledger, history, trial)
     return trial

@@ -38,6 +38,17 @@ def refusal(method: str, url: str, body: Any = None, auth: tuple[str, str] | Non
     raise AssertionError(f"{method} {url} is not refused: {answered}")
 
 
+def set_state(url: str, run: str, **state: Any) -> None:
+    """Force a flow run into a state, as the buttons of the UI do."""
+    ask("POST", f"{url.rstrip('/')}/flow_runs/{run}/set_state", {"state": state, "force": True})
+
+
+def states_of(url: str, run: str, field: str = "type") -> list[str]:
+    """All states of a flow run, in order."""
+    found = ask("GET", f"{url}/flow_run_states/?flow_run_id={run}")
+    return [state[field] for state in sorted(found, key=lambda state: state["timestamp"])]
+
+
 def remove_automations(url: str) -> None:
     for one in ask("POST", f"{url}/automations/filter", {}):
         ask("DELETE", f"{url}/automations/{one['id']}")

@@ -6,11 +6,14 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
 from tasks.sandbox import supervisor
 
+T = TypeVar("T")
 LONG = 1_000_000 + os.getpid()
 """Seconds that nobody else sleeps: how the processes of these tests are told from all others."""
 SLEEP, NAP = f"sleep {LONG}", f"time.sleep({LONG})"
@@ -27,6 +30,16 @@ def alive(words: str) -> list[int]:
     return found
 
 
+def naming(folder: Path) -> list[str]:
+    """The command lines of the processes, but for this one, that name what lies in a folder."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            found += [line] if f"{folder}/" in line and process.pid != os.getpid() else []
+    return found
+
+
 def own_children(words: str) -> list[psutil.Process]:
     """The children of this process whose command line has these words; those that have ended aside."""
     found = []
@@ -36,8 +49,10 @@ def own_children(words: str) -> list[psutil.Process]:
     return found
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60, why: Callable[[], str] = str) -> None:
+def wait_for(condition: Callable[[], T], seconds: float = 240, why: Callable[[], str] = str) -> T:
+    """What a condition gives once it is true. A Prefect server on SQLite may wait 60 s for its own database."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (value := condition()):
         assert time.monotonic() < deadline, f"waited in vain {why()}"
-        time.sleep(0.02)
+        time.sleep(0.05)
+    return value

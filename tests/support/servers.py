@@ -10,18 +10,26 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import httpx
 import pytest
 from filelock import FileLock
 
+from tests.support.processes import wait_for
+
 SERVER_SECONDS = 90.0
 """How long a Prefect server may take to answer; cold, on a busy machine, 8 to 22 s were seen."""
 HAS_BLOCK_TYPES = {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false"}
 """For a server that begins with a copied database: to register them again costs each start 3 s."""
+
+QUIET = {
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "PREFECT_SERVER_UI_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",  # no test reads them; automations hear them all the same
+}
 
 
 def free_port() -> int:
@@ -31,50 +39,58 @@ def free_port() -> int:
     return port
 
 
-def wait_until_healthy(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + SERVER_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            pytest.fail(f"the Prefect server ended with {process.returncode}:\n{log.read_text()[-2000:]}")
+class Service:
+    """A server in a process of its own, that can be stopped, killed and started anew where it was."""
+
+    def __init__(self, folder: Path, *command: str, health: str, **variables: str) -> None:
+        folder.mkdir(exist_ok=True)
+        port = str(free_port())
+        self.url, self.log = f"http://127.0.0.1:{port}", folder / "server.log"
+        self._command = [sys.executable, "-m", *command, "--host", "127.0.0.1", "--port", port]
+        self._health, self._variables = health, {"PREFECT_HOME": str(folder), **QUIET, **variables}
+        self.up()
+
+    def up(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, cwd=self.log.parent, env={**os.environ, **self._variables}, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        # Linux shares the processor between sessions, and tests run many: without this it falls silent for seconds.
+        with contextlib.suppress(OSError):  # not allowed, or a system without this
+            Path(f"/proc/{self._process.pid}/autogroup").write_text("-10")
         try:
-            if httpx.get(f"{url}/health", timeout=5).is_success:
-                return
+            wait_for(self._is_well, SERVER_SECONDS, lambda: f"for {self.url}:\n{self.log.read_text()[-2000:]}")
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.signal(signal.SIGKILL)  # its data is thrown away, so nothing needs a clean end
+
+    def signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+        if number == signal.SIGKILL:
+            self._process.wait()
+
+    def _is_well(self) -> bool:
+        assert self._process.poll() is None, self.log.read_text()[-2000:]
+        try:
+            return httpx.get(self.url + self._health, timeout=5).is_success
         except httpx.TransportError:
-            pass  # not listening yet
-        time.sleep(0.2)
-    pytest.fail(f"no answer from {url} in {SERVER_SECONDS:.0f} s:\n{log.read_text()[-2000:]}")
+            return False
 
 
 @contextlib.contextmanager
 def prefect_server(folder: Path, empty: Path) -> Iterator[str]:
     """The API address of a Prefect server with its data in that folder, begun from an empty database."""
     shutil.copy(empty, folder)
-    settings = {
-        **HAS_BLOCK_TYPES,
-        "PREFECT_HOME": str(folder),
-        "PREFECT_SERVER_UI_ENABLED": "false",
-        "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",  # no test reads them; automations hear them all the same
-    }
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/api"
-    with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
-            env={**os.environ, **settings},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    # Linux shares the processor between sessions, and tests run many: without this the server falls silent for seconds.
-    with contextlib.suppress(OSError):  # not allowed, or a system without this
-        Path(f"/proc/{process.pid}/autogroup").write_text("-10")
-    try:
-        wait_until_healthy(url, process, folder / "server.log")
-        yield url
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)  # its data is thrown away, so nothing needs a clean end
-        process.wait()
+    with Service(folder, "prefect", "server", "start", health="/api/health", **HAS_BLOCK_TYPES) as server:
+        yield f"{server.url}/api"
 
 
 @contextlib.contextmanager

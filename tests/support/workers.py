@@ -8,15 +8,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.prefect_api import Api, put_automations, remove_automations
+from tests.support.prefect_api import Api, put_automations, remove_automations, set_state, states_of
 from tests.support.processes import wait_for
 from tests.support.toy import environment, quadratic, slow
 
+CHECKOUT = Path(__file__).parents[2]
 POOL = "two-workers"
 RESUME_SECONDS = 10
 """In place of 30; longer than a worker takes to see that a process has ended."""
@@ -35,7 +36,7 @@ class Site:
 
     def hire(self, name: str) -> None:
         """Start a worker, which is asked to end with the others."""
-        self.workers.enter_context(worker(self.url, self.logs, name))
+        self.workers.enter_context(working(self.url, POOL, name, self.logs, PREFECT_WORKER_PREFETCH_SECONDS="1"))
 
     def ask(self, method: str, path: str, **body: Any) -> Any:
         with Api(self.url, None) as api:
@@ -68,8 +69,7 @@ class Started:
     @property
     def states(self) -> list[str]:
         """Names of all its states, in order."""
-        found = self.site.ask("GET", f"/flow_run_states/?flow_run_id={self.id}")
-        return [state["name"] for state in sorted(found, key=lambda state: state["timestamp"])]
+        return states_of(self.site.url, self.id, "name")
 
     @property
     def lives(self) -> list[int]:
@@ -79,7 +79,7 @@ class Started:
 
     def set(self, **state: Any) -> None:
         """What the buttons of the UI send: they force."""
-        self.site.ask("POST", f"/flow_runs/{self.id}/set_state", state=state, force=True)
+        set_state(self.site.url, self.id, **state)
 
     def cancel(self) -> None:
         self.set(type="CANCELLING", name="Cancelling")
@@ -89,10 +89,10 @@ class Started:
 
     def began(self, trial: int) -> None:
         """Return once a trial trains."""
-        wait_until(lambda: (self.campaign / f"trials/{trial:04d}/log.txt").exists())
+        wait_for(lambda: (self.campaign / f"trials/{trial:04d}/log.txt").exists())
 
     def becomes(self, *names: str, seconds: float = 240) -> None:
-        wait_until(lambda: self.state in names, seconds, lambda: str(self.states))
+        wait_for(lambda: self.state in names, seconds, lambda: str(self.states))
 
 
 @contextlib.contextmanager
@@ -118,11 +118,20 @@ def site(url: str, logs: Path, workers: int = 2) -> Iterator[Site]:
     remove_automations(url)
 
 
-@contextlib.contextmanager
-def worker(url: str, logs: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker of the pool that runs one campaign at a time; asked to end after the block."""
-    with working(url, POOL, name, logs, PREFECT_WORKER_PREFETCH_SECONDS="1") as process:
-        yield process
+def prefect(url: str, *arguments: str, **variables: str) -> None:
+    """Run a command of Prefect's own, in the checkout."""
+    done = subprocess.run(
+        [sys.executable, "-m", "prefect", "--no-prompt", *arguments], cwd=CHECKOUT, env=environment(url, **variables),
+        capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def launches(campaign: Path, what: str) -> list[dict[str, Any]]:
+    """What happened to the launches of a campaign, of one kind."""
+    lines = (campaign / "events.jsonl").read_text().splitlines() if campaign.is_dir() else []
+    found = [json.loads(line) for line in lines]
+    return [one for one in found if one["event"] == "launch" and one["what"] == what]
 
 
 @contextlib.contextmanager
@@ -145,7 +154,3 @@ def working(
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
             process.wait(timeout=60)
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 240, why: Callable[[], str] = str) -> None:
-    wait_for(condition, seconds, why)
