@@ -1,15 +1,14 @@
 """Importing: another tool's problem as an environment of ours. One importer per tool, one file each.
 
-An importer says whether a path is of its kind, and maps it to the files of an environment's folder. It reads the
-original and runs nothing of it; whoever asked writes the folder. To add one, put a file like this into the package:
+An importer maps what is of its kind to the files of an environment's folder. It reads the original and runs nothing of
+it; whoever asked writes the folder. To add one, put a file like this into the package:
 
     class Makefiles(Importer):
         \"\"\"A folder with a Makefile whose target `train` trains.\"\"\"
 
-        def why_not(self, place: str) -> str:
-            return "" if (Path(place) / "Makefile").is_file() else "no Makefile in it"
-
-        def convert(self, place: str) -> Imported:
+        def read(self, place: str) -> Imported | str:
+            if not (Path(place) / "Makefile").is_file():
+                return "no Makefile in it"
             origin = "a Makefile"
             return Imported(name="made", origin=origin, files={FILE: environment_toml({...}, origin)})
 """
@@ -64,12 +63,12 @@ class Importer(ABC):
     """A tool whose problems can be imported. Its docstring says what it reads, in a line."""
 
     @abstractmethod
-    def why_not(self, place: str) -> str:
-        """Why `place` (a folder, a file or a URL) is not of this kind; empty if it is."""
+    def read(self, place: str) -> Imported | str:
+        """The environment of `place` (a folder, a file or a URL), or why it is not of this kind.
 
-    @abstractmethod
-    def convert(self, place: str) -> Imported:
-        """The environment of what is of this kind. Raises Refused: it cannot be converted."""
+        Raises:
+            Refused: it is of this kind, and cannot be converted.
+        """
 
 
 def imported(place: str, source: str = "") -> tuple[str, Imported]:
@@ -86,15 +85,26 @@ def imported(place: str, source: str = "") -> tuple[str, Imported]:
         raise Refused(f"there is no {place}: give a file, a folder or the URL of a storage")
     if source:
         plugins.require(source, names, "source")
-    each = {name: plugins.load(PACKAGE, name, Importer)() for name in ([source] if source else names)}  # type: ignore[type-abstract]
-    reasons = {name: importer.why_not(place) for name, importer in each.items()}
-    fitting = [name for name, reason in reasons.items() if not reason]
-    if not fitting:
+    made: dict[str, Imported | Refused] = {}
+    reasons: dict[str, str] = {}
+    for name in [source] if source else names:
+        try:
+            read: Imported | Refused | str = plugins.load(PACKAGE, name, Importer)().read(place)  # type: ignore[type-abstract]
+        except Refused as refused:
+            read = refused
+        if isinstance(read, str):
+            reasons[name] = read
+        else:
+            made[name] = read
+    if not made:
         listed = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
         raise Refused(f"{place} is not recognised:\n{listed}\nSee docs/coming-from.md.")
-    if len(fitting) > 1:
-        raise Refused(f"{place} can be read as {' and as '.join(fitting)}: choose one with --source NAME")
-    return fitting[0], each[fitting[0]].convert(place)
+    if len(made) > 1:
+        raise Refused(f"{place} can be read as {' and as '.join(made)}: choose one with --source NAME")
+    [(name, result)] = made.items()
+    if isinstance(result, Refused):
+        raise result
+    return name, result
 
 
 def environment_toml(keys: Mapping[str, Any], origin: str) -> str:

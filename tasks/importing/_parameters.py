@@ -15,8 +15,6 @@ from environments.space import LARGEST_INT, Value, is_finite
 SEED = re.compile(r"(.*[-_./])?(seed([-_]everything)?|random[-_]?(seed|state)|rng([-_]?key)?)", re.IGNORECASE)
 MOST_STEPS = 64
 """Values of a parameter with steps that are listed one by one; of more the steps are dropped."""
-UNBOUNDED = re.compile(r"LR|RATE|NORM|SCALE|TEMP", re.IGNORECASE)
-"""Names of values below 1 that may be larger than 1."""
 LARGEST_SEARCHED = 1e6
 """Larger real numbers describe a machine or a data set."""
 
@@ -96,21 +94,20 @@ def number(
 
 def guesses(values: Mapping[str, Value]) -> dict[str, dict[str, Any]]:
     """[space] around values whose ranges nothing states; seeds, and what has no natural range, are left out."""
-    ranges = {name: _guess(name, value) for name, value in values.items() if not is_seed(name)}
+    ranges = {name: _guess(value) for name, value in values.items() if not is_seed(name)}
     return {name: each for name, each in ranges.items() if each}
 
 
-def _guess(name: str, value: Value) -> dict[str, Any]:
-    """From a tenth to ten times; a share near 1 by its distance from 1; a count by halves and doubles."""
+def _guess(value: Value) -> dict[str, Any]:
+    """From a tenth to ten times, a share up to 1, near 1 by its distance from 1; a count by halves and doubles."""
     if isinstance(value, bool):
         return {"type": "choice", "values": [True, False], "default": value}
     if isinstance(value, str) or value <= 0 or value >= (LARGEST_INT if isinstance(value, int) else LARGEST_SEARCHED):
         return {}
     if isinstance(value, int):
         return {"type": "choice", "values": sorted({max(value // 2, 1), value, value * 2}), "default": value}
-    bounded = value < 1 and not UNBOUNDED.search(name)
-    if bounded and value > 0.8:
+    if 0.8 < value < 1:
         low, high = round(1 - min(10 * (1 - value), 1), 12), round(1 - (1 - value) / 10, 12)
         return {"type": "float", "low": low, "high": high, "default": value}
     low, high = (float(f"{end:.6g}") for end in (value / 10, value * 10))
-    return {"type": "float", "low": low, "high": min(high, 1.0) if bounded else high, "log": True, "default": value}
+    return {"type": "float", "low": low, "high": min(high, 1.0) if value < 1 else high, "log": True, "default": value}

@@ -24,8 +24,6 @@ REPORTS: dict[str, str | Path] = {
 """The package by which programs and stand-ins report."""
 TENSORBOARD = "sitecustomize"
 """The stand-in for TensorBoard's writers."""
-UP = 2
-"""Folders above that of a program in which its virtual environment may lie, none above its repository."""
 NOTE = """\
 # {title}
 
@@ -95,9 +93,7 @@ def imported(
 
 def python_of(program: Path) -> str:
     """The virtual environment that a program is likely run with: beside it, above it, or the active one; or empty."""
-    above = program.resolve().parents[: UP + 1]
-    root = next((at for at, folder in enumerate(above) if (folder / ".git").exists()), UP)
-    likely = [folder / name for folder in (*above[: root + 1], Path.cwd()) for name in (".venv", "venv")]
+    likely = [folder / name for folder in program.resolve().parents[:3] for name in (".venv", "venv")]
     likely += [Path(active)] if (active := os.environ.get("VIRTUAL_ENV")) else []
     first = next((each for each in likely if (each / "pyvenv.cfg").is_file()), None)
     return str(first) if first and first.resolve() != Path(sys.prefix).resolve() else ""

@@ -125,12 +125,7 @@ def _argparse_options(tree: ast.Module) -> Options:
             switches.add(name)
             value = SWITCHES.get(str(literal(words["action"]))) if value is None else value
         stated[name] = _as_kind(value, ast.unparse(words["type"]) if "type" in words else "")
-    settings = {word.arg: word.value for call in calls(tree, "set_defaults") for word in call.keywords if word.arg}
-    for call in calls(tree, "init"):
-        config = next((word.value for word in call.keywords if word.arg == "config"), None)
-        settings |= entries(named.get(ast.unparse(config), config) if config else None)
-    seen = {name: literal(named.get(ast.unparse(value), value)) for name, value in settings.items()}
-    return _parted("", stated | {name: value for name, value in seen.items() if value is not None}, switches)
+    return _parted("", stated, switches)
 
 
 def calls(tree: ast.AST, *names: str) -> Iterator[ast.Call]:

@@ -26,8 +26,8 @@ BUDGET_SECONDS = 300.0
 """Where no file states a budget."""
 GRACE_SECONDS = 300.0
 """For what a script does after its training, such as its own evaluation: as long as karpathy's gives it."""
-HOME = re.compile(r"""(?:expanduser\(\s*["']~/?([\w./-]*)["']\s*\)|\bPath\.home\(\))((?:\s*[,/]\s*["'][\w.-]+["'])*)""")
-"""A path below the home directory: `os.path.join(os.path.expanduser("~"), "data")`, `Path.home() / "data"`."""
+CACHED = re.compile(r"\.cache\W+([\w-][\w.-]*)")
+"""A folder of the cache below the home directory, as in `os.path.join(home, ".cache", "data")`."""
 HUGGING_FACE = frozenset({"kernels", "transformers", "datasets", "huggingface_hub"})
 """Modules that read the cache of the Hugging Face hub."""
 KEEP_AGENT = f"""
@@ -52,17 +52,14 @@ def {POLICY}(agent, device="cpu", *args, **options):
 class Autoresearch(Importer):
     """A folder with train.py beside prepare.py and program.md, or beside evaluate.py with evaluate_policy."""
 
-    def why_not(self, place: str) -> str:
+    def read(self, place: str) -> Imported | str:
         folder = Path(place)
         if (folder / "config.yaml").is_file():
             return "it has a config.yaml, so it is of another kind"
-        wanted = [SCRIPT] if _is_played(folder) else [SCRIPT, PREPARE, INSTRUCTIONS]
-        missing = [name for name in wanted if not (folder / name).is_file()]
-        return f"no {', no '.join(missing)} in it" if missing else ""
-
-    def convert(self, place: str) -> Imported:
-        folder = Path(place)
         is_played = _is_played(folder)
+        wanted = [SCRIPT] if is_played else [SCRIPT, PREPARE, INSTRUCTIONS]
+        if missing := [name for name in wanted if not (folder / name).is_file()]:
+            return f"no {', no '.join(missing)} in it"
         harness = EVALUATE if is_played else PREPARE
         texts = [_original.read_text(folder / name) for name in (SCRIPT, harness)]
         trees = [_source.parsed(folder / name) for name in (SCRIPT, harness)]
@@ -76,7 +73,10 @@ class Autoresearch(Importer):
         constants, frozen = map(_source.constants, trees)
         space, seeds = _parameters.guesses(constants), [name for name in constants if _parameters.is_seed(name)]
         metric, direction = _score(page, instructions, is_played)
-        data, hub = _data(texts), _hub() if any(HUGGING_FACE & _source.imports(tree) for tree in trees) else []
+        needs_hub = any(HUGGING_FACE & _source.imports(tree) for tree in trees)
+        # The hub's token lies beside its cache and stays out of reach.
+        hub = [str(Path(os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface", "hub"))] if needs_hub else []
+        data = _data(texts)
         clock = [name for name, value in frozen.items() if "TIME_BUDGET" in name and type(value) in (int, float)][:1]
         files, left = _original.repository_files(folder)
         left += [Term(each, "readable, and nothing is downloaded: fill it with the original") for each in (*data, *hub)]
@@ -96,7 +96,7 @@ class Autoresearch(Importer):
         how = {
             "command": ["${interpreter}", "${program}"], "at_end": "finish",
             "own": dict.fromkeys(clock, "budget_seconds"), "constants": {SCRIPT: [*space, *seeds], harness: clock},
-            "defaults": {name: constants[name] for name in space}, "home": str(Path.home()), "links": data,
+            "defaults": {name: constants[name] for name in space}, "links": data,
             "variables": {"HF_HUB_CACHE": hub[0], "HF_HUB_OFFLINE": "1"} if hub else {}, "printed": True,
         }  # fmt: skip
         return _runner.imported(
@@ -137,17 +137,9 @@ def _score(page: Path, instructions: str, is_played: bool) -> tuple[str, str]:
 
 
 def _data(texts: list[str]) -> list[str]:
-    """The folders of the home directory that programs read: a trial has a home of its own."""
-    data = {
-        Path.home().joinpath(match[1] or "", *re.findall(r"[\w.-]+", match[2]))
-        for text in texts for match in HOME.finditer(text)
-    } - {Path.home()}  # fmt: skip
-    return sorted(str(path) for path in data if not data & {*path.parents})
-
-
-def _hub() -> list[str]:
-    """The cache of the Hugging Face hub. The token lies beside it and stays out of reach."""
-    return [str(Path(os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface", "hub"))]
+    """The folders of ~/.cache that programs read: a trial has a home of its own."""
+    names = {name for text in texts for name in CACHED.findall(text)} - {"huggingface"}
+    return sorted(str(Path.home() / ".cache" / name) for name in names)
 
 
 def _control(folder: Path, script: str, frozen: dict[str, Any]) -> dict[str, Any]:

@@ -28,13 +28,10 @@ NO_COUNTERPART = "where trials run, how a campaign goes on and ends, and its fil
 class AutoresearchRL(Importer):
     """A config.yaml of epappas/autoresearch-rl, or a folder with one."""
 
-    def why_not(self, place: str) -> str:
+    def read(self, place: str) -> Imported | str:
         table = _table(place)
-        return table if isinstance(table, str) else ""
-
-    def convert(self, place: str) -> Imported:
-        table = _table(place)
-        assert isinstance(table, Table), "it was recognised"
+        if isinstance(table, str):
+            return table
         path, workdir = table.path, table.get("target.workdir", str) or "."
         name = table.get("name", str) or "autoresearch-run"
         mutable = table.get("policy.mutable_file", str) or ""
@@ -67,11 +64,10 @@ class AutoresearchRL(Importer):
             "direction": f"{direction}imize", "budget_seconds": seconds, "startup_seconds": 600.0,
             "budget_steps": STEPS if any(f"{EMIT}(" in text for text in sources.values()) else None,
             "deterministic": None if uses_seed else True,
+            "editable": [f"{REPOSITORY}/{edited}"] if edited else [],
             "required_calls": [call for call in required if f"{call}(" in source],
             **sections({each: choice(values) for each, values in params.items() if each not in seeds}),
         }  # fmt: skip
-        if not edited:
-            keys["editable"] = []
         if evaluate:
             keys["command"] = {"eval_cmd": "python train.py judge {out} {result}", "total_seconds": seconds}
         files, left = _original.repository_files(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -21,26 +22,22 @@ SWITCHES = frozenset({
     "torch_deterministic", "cuda", "track", "capture_video", "save_model", "upload_model", "verbose", "debug",
 })  # fmt: skip
 """Options that say how a run is kept and shown, not how it learns."""
-OLD_GYMNASIUM = re.compile(r"\b(?:final_info|final_observation|FrameStack|GrayScaleObservation|vector\.make)\b")
-"""Names of gymnasium 0.29 that gymnasium 1 has not."""
 EXPLORATION = "the score is the return of training, with what exploration costs"
 
 
 class Cleanrl(Importer):
     """A script like CleanRL's ppo.py: options of tyro.cli or argparse, and add_scalar."""
 
-    def why_not(self, place: str) -> str:
-        tree = _source.script(place)
+    def read(self, place: str) -> Imported | str:
+        path, tree = Path(place), _source.script(place)
         if isinstance(tree, str):
             return tree
         options = _source.options(tree)
         if not options.dataclass and not options.values:
             return "it gives no dataclass of its own to tyro.cli, and argparse no option with a default"
-        return "" if "add_scalar" in _original.read_text(Path(place)) else "it never calls add_scalar"
-
-    def convert(self, place: str) -> Imported:
-        path = Path(place)
-        options, metric = _source.options(_source.parsed(path)), _metric(path)
+        if "add_scalar" not in _original.read_text(path):
+            return "it never calls add_scalar"
+        metric = _metric(path, tree)
         values = options.values
         seeds = [name for name in (*values, *options.others) if is_seed(name) and type(values.get(name, 0)) is int]
         steps, problem = _option(values, STEPS, int), _option(values, PROBLEMS, str)
@@ -56,9 +53,6 @@ class Cleanrl(Importer):
             left.append(Term(f"at their defaults: {', '.join(rest)}", "no range can be guessed: put them into [space]"))
         if not seeds:
             left.append(Term("no option seed", "fresh runs differ only by chance and timing: give it seed"))
-        if old := sorted({*OLD_GYMNASIUM.findall(_original.read_text(path))}):
-            why = "not in gymnasium 1: let python name an environment with gymnasium 0.29, or change the script"
-            left.append(Term(f"of gymnasium 0.29: {', '.join(old)}", why))
         how = {
             "command": ["${interpreter}", "${program}", *([] if options.dataclass else ["${args}"])],
             "window": WINDOW, "says_ready": bool(options.dataclass),
@@ -94,9 +88,9 @@ def _option(values: dict[str, _source.Literal], names: tuple[str, ...], kind: ty
     return next(fitting, "")
 
 
-def _metric(path: Path) -> str:
+def _metric(path: Path, tree: ast.Module) -> str:
     """The logged scalar that holds the return of training episodes. Refused if it is not seen."""
-    calls = _source.calls(_source.parsed(path), "add_scalar")
+    calls = _source.calls(tree, "add_scalar")
     logged = dict.fromkeys(_source.literal(call.args[0]) for call in calls if call.args)
     names = [name for name in logged if isinstance(name, str) and not name.startswith("eval")]
     for wanted in (r"(.*/)?episodic_return", r".*episodic_return", r".*(return|reward)s?"):

@@ -47,17 +47,9 @@ WARNINGS = (
 class OptunaStudy(Importer):
     """An Optuna study: the URL of its storage, an SQLite file or a journal; `#NAME` names one of several studies."""
 
-    def why_not(self, place: str) -> str:
-        storage, _ = _parted(place)
-        if DIALECT.match(storage):
-            return ""
-        if not Path(storage).is_file():
-            return "neither the URL of a database, such as sqlite:///study.db, nor a file"
-        head = _head(storage)
-        fits = head.startswith(SQLITE_HEAD) or b'"op_code"' in head.partition(b"\n")[0]
-        return "" if fits else "neither an SQLite database nor a journal of Optuna's"
-
-    def convert(self, place: str) -> Imported:
+    def read(self, place: str) -> Imported | str:
+        if not _is_storage(_parted(place)[0]):
+            return "neither the URL of a database (sqlite:///study.db) nor an SQLite file or journal of Optuna's"
         study, shown_place = _study(place), without_passwords(_parted(place)[0])
         trials, finished = study.get_trials(deepcopy=False), _best_first(study)
         distributions = {name: one for trial in trials for name, one in trial.distributions.items()}  # the newest each
@@ -72,8 +64,6 @@ class OptunaStudy(Importer):
         for name, one in space.items():
             if one.lost:
                 left.append(Term(name, one.lost))
-            if any(trial.distributions.get(name, distributions[name]) != distributions[name] for trial in trials):
-                left.append(Term(f"{name}, of several ranges", "that of the newest trial is searched"))
             if not all(name in trial.params for trial in finished):
                 left.append(Term(f"{name}, conditional", "not in every trial there: here every trial has a value"))
         if pruned := sum(trial.state.name == "PRUNED" for trial in trials):
@@ -118,6 +108,13 @@ def _parted(place: str) -> tuple[str, str]:
     """A storage and the name of a study in it, which may be empty."""
     storage, _, name = place.partition("#")
     return (place, "") if Path(place).exists() else (storage, name)
+
+
+def _is_storage(storage: str) -> bool:
+    if DIALECT.match(storage):
+        return True
+    head = _head(storage) if Path(storage).is_file() else b""
+    return head.startswith(SQLITE_HEAD) or b'"op_code"' in head.partition(b"\n")[0]
 
 
 def _head(file: str) -> bytes:

@@ -64,20 +64,14 @@ WARNINGS = (
 class PrimeRl(Importer):
     """A configuration of prime-rl: a TOML file, or a folder with a train.toml (vivekvkashyap/autoresearch-rl)."""
 
-    def why_not(self, place: str) -> str:
-        path = _file(place)
+    def read(self, place: str) -> Imported | str:
+        path = Path(place) / TRAIN if Path(place).is_dir() else Path(place)
         if path.suffix != ".toml" or not path.is_file():
             return f"neither a file .toml nor a folder with a {TRAIN}"
-        try:
-            table = tomllib.loads(_original.read_text(path))
-        except ValueError as wrong:
-            return f"{path.name} is not TOML: {wrong}"[:200]
-        fits = "orchestrator" in table and bool({"trainer", "model"} & table.keys())
-        return "" if fits else f"{path.name} has no [orchestrator] beside [trainer] or [model]"
-
-    def convert(self, place: str) -> Imported:
-        path = _file(place)
-        stated = dict(_original.flat(plugins.read_toml(path)))
+        table = plugins.read_toml(path)
+        if "orchestrator" not in table or not {"trainer", "model"} & table.keys():
+            return f"{path.name} has no [orchestrator] beside [trainer] or [model]"
+        stated = dict(_original.flat(table))
         base = _bundled(stated, path)
         is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
         settings: dict[str, Any] = {"title": path.parent.resolve().name if path.name == TRAIN else path.stem}
@@ -102,10 +96,6 @@ class PrimeRl(Importer):
                 left.append(Term(f"{key} = {value!r}"[:60], why))
         files = _laid_over(environments.find(base), settings, tuned, is_old, left)
         return Imported(settings["title"], f"prime-rl's {path}", files, tuple(left), WARNINGS)
-
-
-def _file(place: str) -> Path:
-    return Path(place) / TRAIN if Path(place).is_dir() else Path(place)
 
 
 def _keys() -> Any:

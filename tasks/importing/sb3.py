@@ -23,11 +23,6 @@ MAKING = frozenset({"render_mode", "n_envs", "seed", "start_index", "monitor_dir
 """Arguments of what makes environments that are none of the environment's."""
 SHOWN = frozenset({"env", "policy", "verbose", "device", "seed", "tensorboard_log"})
 """Arguments of a constructor that nobody searches."""
-HARMLESS = frozenset({
-    "Monitor", "TimeLimit", "RecordVideo", "RecordEpisodeStatistics", "VecMonitor", "VecNormalize", "VecVideoRecorder",
-    "VecTransposeImage", "VecEnv",
-})  # fmt: skip
-"""Wrappers that a judge need not have."""
 JUDGED, SCRIPT, LIMIT = "judged_env", "judged_script", 1000
 REGISTER = """\
 \"\"\"The problem as the judge makes it.\"\"\"
@@ -41,15 +36,14 @@ gymnasium.register("Judged-v0", entry_point="{}")
 class Sb3(Importer):
     """A script that trains a model of stable_baselines3 or sb3_contrib."""
 
-    def why_not(self, place: str) -> str:
+    def read(self, place: str) -> Imported | str:
         tree = _source.script(place)
         if isinstance(tree, str):
             return tree
         if not _source.imports(tree) & {*MODULES}:
             return f"it imports no {' and no '.join(MODULES)}"
-        return "" if [*_source.calls(tree, *DEFAULTS)] else f"it makes none of {', '.join(DEFAULTS)}"
-
-    def convert(self, place: str) -> Imported:
+        if not [*_source.calls(tree, *DEFAULTS)]:
+            return f"it makes none of {', '.join(DEFAULTS)}"
         script = Script(Path(place))
         path, name, problem, space, entry = script.path, script.path.name, script.problem, script.space, script.entry
         modules = {file: each for file, each in _source.local_modules(path).items() if file != name}
@@ -182,13 +176,7 @@ class Script:
         return {**limit, **({"kwargs": values} if values else {})}
 
     def left(self) -> Iterator[Term]:
-        imports = [node for node in ast.walk(self.tree) if isinstance(node, ast.ImportFrom)]
-        wrappers = {each.name for node in imports if "wrapper" in str(node.module) for each in node.names}
-        calls = [ast.unparse(call.func).rpartition(".") for call in _source.calls(self.tree)]
-        wrappers |= {name for above, _, name in calls if above.endswith("wrappers") or name.startswith("Vec")}
-        if strange := sorted(wrappers - HARMLESS):
-            why = "the judge plays without: what changes observations or actions has to be part of [control] id"
-            yield Term(", ".join(strange), why)
+        yield Term("wrappers", "the judge plays without: what changes observations or actions is part of [control] id")
         if self.entry and self.problem["max_episode_steps"] == LIMIT:
             yield Term(f"the longest episode of {self.entry}", f"control.max_episode_steps = {LIMIT}, a guess")
         if rest := [name for name in self.stated if name not in {*self.space, *SHOWN}]:

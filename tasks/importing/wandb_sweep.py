@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,10 @@ SEEDS = (
 class WandbSweep(Importer):
     """A W&B sweep: its YAML, or a folder with a sweep.yaml."""
 
-    def why_not(self, place: str) -> str:
+    def read(self, place: str) -> Imported | str:
         sweep = _sweep(place)
-        return sweep if isinstance(sweep, str) else ""
-
-    def convert(self, place: str) -> Imported:
-        sweep = _sweep(place)
-        assert isinstance(sweep, Table), "it was recognised"
+        if isinstance(sweep, str):
+            return sweep
         path, method, command = sweep.path, sweep.get("method", str), _command(sweep)
         if method not in METHODS:
             raise Refused(f"{path}: method: must be {', '.join(METHODS)}, got {method!r}")
@@ -60,22 +57,23 @@ class WandbSweep(Importer):
                 left.append(Term(f"parameter {each}", f"{one}: the program's own value stays"))
             else:
                 space[each] = one
-                left += _otherwise(each, one, default)
-        text = _original.read_text(root / name)
+                left += [Term(each, one.lost)] if one.lost else []
+        says_ready = "wandb" in _original.read_text(root / name)
+        baseline = "the program's own default where argparse states it, else the first value or the middle"
+        left.append(Term("the baseline", baseline))
         title = sweep.get("name", str) or sweep.get("project", str) or path.parent.resolve().name
         said = sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{metric}`."
         cap = sweep.get("run_cap", int)
         for key in dict.fromkeys(key.partition(".")[0] for key in sweep.unread()):
             left.append(Term(key, "of W&B's agent or site; when a search or a trial ends are options: docs/options.md"))
-        for word in (word for word in ("WandbLogger", "WandbCallback", "define_metric") if word in text):
-            left.append(Term(word, "not followed: the last value that wandb.log or wandb.summary gets is the score"))
+        left.append(Term("other loggers, define_metric", "what wandb.log or wandb.summary gets last is the score"))
         left.append(Term("no time limit in a sweep", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own"))
         as_json = [each for each, one in space.items() if one.is_json]
         return _runner.imported(
             title, f"the W&B sweep {path}", name, said,
             program=root / name,
             metric=metric,
-            how={"command": command, "says_ready": "wandb" in text, "keeps_files": True, "as_json": as_json},
+            how={"command": command, "says_ready": says_ready, "keeps_files": True, "as_json": as_json},
             keys={"direction": goal, "budget_seconds": BUDGET_SECONDS, **sections(space)},
             originals=files,
             seeds=seeds,
@@ -105,15 +103,6 @@ def _defaults(program: Path) -> dict[str, Any]:
     except Refused:  # of another Python, or in another language
         return {}
     return {name.replace("-", "_"): _number(value) for name, value in options.items()}
-
-
-def _otherwise(name: str, one: ConvertedParameter, default: object) -> Iterator[Term]:
-    """Where a parameter is not what it is there."""
-    if one.lost:
-        yield Term(name, one.lost)
-    if one.table and one.table["default"] != default:
-        seen = "is not seen" if default is None else f"{default!r} is not among its values"
-        yield Term(f"{name}: the program's default", f"{seen}: the baseline has {one.table['default']!r}")
 
 
 def parameter(stated: Any, default: object) -> ConvertedParameter | str:

@@ -213,10 +213,8 @@ def _probe(account: Account, url: str, is_like_openai: bool) -> None:
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
         why = one_line(str(error), 200) or type(error).__name__
         raise Refused(f"no language model answers at {shown} ({why}): start it, or correct the address") from error
-    if is_like_openai and status == 404 and "/v1" not in url:
-        raise Refused(f"{shown} lists no models at {url}/models: give the address that ends with /v1")
-    if is_like_openai and status in (401, 403):
-        remedy = "correct it" if account.key else "name the variable that holds one with key_variable"
-        raise Refused(f"the endpoint at {shown} does not take our key ({status}): {remedy}")
-    if status >= 500:
-        raise Refused(f"the endpoint at {shown} answers, but is not ready ({status}): wait until it is")
+    if status >= 500 or (is_like_openai and (status in (401, 403) or (status == 404 and "/v1" not in url))):
+        raise Refused(
+            f"the endpoint at {shown} answers {status} when asked for its models: correct the address (it often "
+            "ends with /v1), name the variable that holds its key with key_variable, or wait until it is ready"
+        )

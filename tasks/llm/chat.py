@@ -25,18 +25,10 @@ THOUGHTS, SHOWN = 20_000, 300
 """Characters of a model's thoughts that its trace keeps, and of an endpoint's own words in a reason."""
 
 
-def ask(
-    account: Account,
-    messages: Sequence[Message],
-    brief: Brief,
-    schema: dict[str, Any] | None = None,
-    *,
-    bought: Usage = NOTHING_BOUGHT,
-) -> Answer:
+def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: Usage = NOTHING_BOUGHT) -> Answer:
     """The model's answer to these messages, without its thoughts; one that this trial has had is not bought again.
 
     Args:
-        schema: JSON schema of the answer, sent where the endpoint takes one. The answer is not checked against it.
         bought: what this suggestion has cost so far, and the brief does not know of.
 
     Raises:
@@ -44,7 +36,7 @@ def ask(
         Unavailable: there is no answer; the reason says why, and the usage what it took all the same.
     """
     request = RecordedRequest(
-        *(account.model, account.base_url, tuple(messages), schema, account.temperature),
+        *(account.model, account.base_url, tuple(messages), account.temperature),
         *(account.answer_tokens, len(brief.refusals), brief.seed),
     )
     answer = trace.recorded_answer(brief.traces, request)
@@ -95,19 +87,10 @@ def _buy(account: Account, request: RecordedRequest, brief: Brief) -> Answer:
 
 
 def _answer(account: Account, request: RecordedRequest) -> Answer:
-    """The model's answer, with a schema where the endpoint takes one; or Unavailable."""
+    """The model's answer, or Unavailable."""
     library, messages = litellm_client.litellm(), request.messages
-    takes_schema = account.base_url is not None or library.supports_response_schema(account.model)
-    schema = request.schema if takes_schema else None
     try:
-        try:
-            reply = litellm_client.completion(account, messages, schema)
-        except (library.BadRequestError, library.UnprocessableEntityError, library.InternalServerError) as wrong:
-            # llama-cpp-python calls it its own fault
-            if schema is None or (wrong.status_code >= 500 and "response_format" not in str(wrong)):
-                raise
-            reply = litellm_client.completion(account, messages, None)  # it knows no formats of answers
-        return _read(account, messages, reply)
+        return _read(account, messages, litellm_client.completion(account, messages))
     except Unavailable:
         raise
     except (TimeoutError, library.Timeout) as late:

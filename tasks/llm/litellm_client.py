@@ -10,7 +10,7 @@ import importlib
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,7 @@ def litellm() -> Any:
     return module
 
 
-def completion(account: Account, messages: Sequence[Message], schema: Mapping[str, Any] | None) -> Any:
+def completion(account: Account, messages: Sequence[Message]) -> Any:
     """The model's reply, asked for again after what may pass, all within the account's time.
 
     Raises:
@@ -58,13 +58,11 @@ def completion(account: Account, messages: Sequence[Message], schema: Mapping[st
         KeyboardInterrupt: this process is asked to end.
         Exception: whatever LiteLLM raises when there is no reply.
     """
-    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
     request = _router(account).acompletion(
         model=account.model,
         messages=[asdict(message) for message in messages],
         temperature=account.temperature,
         max_tokens=account.answer_tokens,
-        **({"response_format": form} if schema is not None else {}),
     )
     # Cancelled at the deadline, which closes its connection: a server that trickles is not listened to any longer.
     future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(request, account.answer_seconds), _loop())

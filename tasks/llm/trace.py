@@ -9,7 +9,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import TypeAdapter
 
@@ -35,7 +35,6 @@ class RecordedRequest:
     model: str
     base_url: str | None
     messages: tuple[Message, ...]
-    schema: dict[str, Any] | None
     temperature: float | None
     max_output_tokens: int
     turn: int

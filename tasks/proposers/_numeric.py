@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,20 +14,19 @@ from pydantic import Field
 
 from tasks.numbers import number
 from tasks.proposers import Proposer
-from tasks.proposing.axes import Axis, Point, params_of, untried
+from tasks.proposing.axes import Axis, Point, params_of, point_of, untried
 from tasks.proposing.brief import Brief, Suggestion
-from tasks.proposing.observations import Observations, is_imported
+from tasks.proposing.observations import Observations
 from tasks.trial import Trial
 
 
 class Numeric(Proposer):
     """A Sobol design first, then a search that is made anew from the history at each call.
 
-    No point is tried twice with the same program: a second score would be another draw of its luck. Trials of another
-    tool take the place of points of the design. The best of them is tried first, since none was measured here.
+    No point is tried twice with the same program: a second score would be another draw of its luck. The best trials of
+    another tool, none of which was measured here, are the first points of the design.
     """
 
-    learns_from_imported: ClassVar[bool] = True
     title: ClassVar[str]
     """The search's name in a rationale."""
     startup: int = Field(default=4, ge=1, le=1_000)
@@ -42,15 +42,14 @@ class Numeric(Proposer):
 
     def propose(self, brief: Brief) -> Suggestion | None:
         refused = len(brief.refusals)
-        imported = brief.imported if self.learns_from_imported else ()
-        seen = Observations.of(brief.space, brief.history, brief.pending, imported)
+        seen = Observations.of(brief.space, brief.history, brief.pending)
         spare = untried(seen.axes, seen.tried, brief.seed + refused)
         if not seen.axes or spare is None:
             return None
-        if seen.made == refused == 0 and (first := _best_elsewhere(seen, brief)):
-            return first
-        is_new = seen.made + len(seen.imported) < self.startup and not self.is_warm(brief)
+        elsewhere: dict[Point, str] = {}
+        is_new = seen.made < self.startup and not self.is_warm(brief)
         if is_new or not seen.scored:
+            elsewhere = best_elsewhere(seen.axes, brief, self.startup)
             # One design for the whole campaign, by the baseline's seed; `brief.seed` is each trial's own.
             answers = design(seen.axes, brief.campaign_seed, 2 * (seen.made + self.startup + refused))
             why = f"Sobol point {seen.made + 1} of {self.startup}" if is_new else "a Sobol point: no trial has a score"
@@ -59,29 +58,27 @@ class Numeric(Proposer):
         rounded = (
             tuple(axis.rounded(number) for axis, number in zip(seen.axes, answer, strict=True)) for answer in answers
         )
-        point = _first(rounded, seen.tried, refused)
+        point = _first(itertools.chain(elsewhere, rounded), seen.tried, refused)
         if point is None:
             point, why = spare, f"a random point: {why} came only to points tried before"
-        return Suggestion(params_of(seen.axes, point), why)
+        return Suggestion(params_of(seen.axes, point), elsewhere.get(point, why))
 
     def _rationale(self, seen: Observations) -> str:
         best = max(seen.scored, key=lambda trial: trial.score.utility)
         trials = "1 scored trial" if len(seen.scored) == 1 else f"{len(seen.scored)} scored trials"
-        trials += f", {len(seen.imported)} of them imported" if seen.imported else ""
-        which = f"imported trial {-best.number}" if is_imported(best) else f"trial {best.number}"
-        return f"{self.title} on {trials}, best {number(best.score.value)} ({which})"
+        return f"{self.title} on {trials}, best {number(best.score.value)} (trial {best.number})"
 
 
-def _best_elsewhere(seen: Observations, brief: Brief) -> Suggestion | None:
-    """The best trial of another tool; None without any, or where it is the baseline's point."""
-    if not seen.imported:
-        return None
-    best, point = max(seen.imported, key=lambda one: one[0].score.utility)
-    if point in seen.tried:
-        return None
-    there = number(brief.imported[-best.number - 1].score)
-    why = f"the best of {len(seen.imported)} imported trials, with {there} there: imported trial {-best.number}"
-    return Suggestion(params_of(seen.axes, point), why)
+def best_elsewhere(axes: Sequence[Axis], brief: Brief, most: int) -> dict[Point, str]:
+    """The best trials of another tool, best first, each with the reason to try it here."""
+    sign = -1.0 if brief.problem.higher_is_better else 1.0
+    scored = [(sign * one.score, place, one) for place, one in enumerate(brief.imported, 1) if one.score is not None]
+    made: dict[Point, str] = {}
+    for _, place, one in sorted(scored, key=lambda each: each[0]):
+        if (point := point_of(axes, one.params)) is not None and len(made) < most:
+            why = f"one of the best of {len(scored)} imported trials, with {number(one.score)} there: number {place}"
+            made.setdefault(point, why)
+    return made
 
 
 def _first(answers: Iterable[Point], tried: AbstractSet[Point], refused: int) -> Point | None:

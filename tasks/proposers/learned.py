@@ -45,7 +45,6 @@ class Learned(Numeric):
     """A Sobol design first, or the champions of earlier campaigns; then draws of the policy. No point twice."""
 
     title = "the PPO policy"
-    learns_from_imported = False  # its rewards need a campaign's champion and the noise of its runs
     startup: int = Field(default=8, ge=1, le=1_000)
     """Points of the design before the policy takes over; the design goes on while no trial has a score."""
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
-from environments.space import Choice, Float, Int, Parameter, Space
 from tasks.llm import trace
 from tasks.llm.account import Account
 from tasks.llm.answers import Misread, ideas
@@ -61,7 +58,7 @@ def proposed(
     `count`: proposals to ask for in one answer, of which this is the first.
     """
     messages = conversation("parameters", brief, shown, count=count)
-    answer = ask(account, messages, brief, schema(brief.space, count), bought=bought)
+    answer = ask(account, messages, brief, bought=bought)
     try:
         parsed, faults = ideas(answer.text, brief.space, brief.problem.fixed)
     except Misread as wrong:
@@ -70,32 +67,3 @@ def proposed(
         reason = "\n".join(faults) or "there is no proposal in the answer"
         raise Unusable(reason, answer.text, answer.usage)
     return suggestion(parsed[0], shown, account, answer.usage)
-
-
-def schema(space: Space, count: int) -> dict[str, Any]:
-    """The JSON schema of an answer with `count` proposals; null leaves a parameter as it is."""
-    one = _object(
-        rationale={"type": "string"},
-        category={"type": "string"},
-        params=_object(**{name: _values(parameter) for name, parameter in space.items()}),
-        expected={"type": ["number", "null"]},
-    )
-    if count == 1:
-        return one
-    return _object(proposals={"type": "array", "items": one, "minItems": count, "maxItems": count})
-
-
-def _object(**properties: dict[str, Any]) -> dict[str, Any]:
-    # Some providers take a schema only where nothing is optional, and nothing may be added.
-    closed = {"required": list(properties), "additionalProperties": False}
-    return {"type": "object", "properties": properties, **closed}
-
-
-def _values(parameter: Parameter) -> dict[str, Any]:
-    """The values that a parameter takes, and null."""
-    if isinstance(parameter, Choice):
-        kinds = {bool: "boolean", str: "string", int: "number", float: "number"}
-        types = list(dict.fromkeys(kinds[type(value)] for value in parameter.values))
-        return {"type": [*types, "null"], "enum": [*parameter.values, None]}
-    kind = {Float: "number", Int: "integer"}[type(parameter)]
-    return {"type": [kind, "null"], "minimum": parameter.low, "maximum": parameter.high}

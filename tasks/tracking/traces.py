@@ -63,7 +63,6 @@ def _log(asked: Trace, path: Path, ledger: Ledger, trial: Trial, name: str, expe
             "model": request.model,
             "temperature": request.temperature,
             "max_tokens": request.max_output_tokens,
-            **({"schema": request.schema} if request.schema else {}),
         },
         tags={
             KEY: f"{ledger.campaign.campaign_id}/{name}", "campaign": ledger.campaign.name, "trial": str(trial.number),

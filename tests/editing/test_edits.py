@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import subprocess
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 import environments
 from environments import Environment
-from tasks import trainers
 from tasks.editing.edits import EditFailed, apply_edit
 from tasks.editing.patches import EDIT_LIMIT, FILE_LIMIT
 from tests.support.toy import quadratic
@@ -26,7 +24,6 @@ GOOD = """\
  line = 4
 """
 EDITABLE = ("train.py", "net.py", "lib/net.py", "notes.txt")
-PPO = (Path(trainers.__path__[0]) / "ppo.py").read_text()
 
 
 @pytest.fixture
@@ -85,12 +82,6 @@ def moved(how: str, old: str, new: str) -> str:
     return git_diff(old, new, "similarity index 100%", f"{how} from {old}", f"{how} to {new}")
 
 
-def change(old: str, new: str, name: str = "train.py") -> str:
-    """The diff between two texts, as a model writes it: without git's own head."""
-    lines = difflib.unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), f"a/{name}", f"b/{name}")
-    return "".join(lines)
-
-
 def test_a_good_edit_is_applied_and_changes_nothing_else(place: Path, problem: Environment) -> None:
     before = contents(place)
     edit(place, problem, GOOD)
@@ -117,7 +108,6 @@ QUOTED = GOOD.replace("a/train.py", '"a/\\056\\056/train.py"').replace("b/train.
 @pytest.mark.parametrize(
     ("what", "diff", "why"),
     [
-        ("another file", GOOD.replace("train.py", "data.py"), "touches 'data.py'; editable: train.py, net.py, lib/net.py, notes.txt"),
         ("the one above", new_file("../../trial.json"), "the edit touches '../../trial.json'"),
         ("one through itself", new_file("lib/../data.py"), "the edit touches 'lib/../data.py'"),
         ("a quoted way out", QUOTED, "the edit touches '../train.py'"),
@@ -125,12 +115,9 @@ QUOTED = GOOD.replace("a/train.py", '"a/\\056\\056/train.py"').replace("b/train.
         ("a link", new_file("net.py", "120000", "/etc/passwd"), "the edit has 'create mode 120000 net.py'"),
         ("a rename to it", moved("rename", "data.py", "net.py"), "the edit does not apply: data.py: No such file"),
         ("its removal", GONE, "the edit has 'delete mode 100644 train.py'"),
-        ("its mode and its text", git_diff("train.py", "train.py", "old mode 100644", "new mode 100755", body=GOOD), "the edit has 'mode change 100644 => 100755 train.py'"),
         ("bytes", git_diff("train.py", "train.py", "index 123..456 100644", body=BINARY), "the edit "),
         ("a NUL", GOOD.replace("LINE", "\0"), "the edit leaves a NUL in 'train.py'"),
-        ("half a character", GOOD.replace("LINE", "\udce9"), "the edit is not UTF-8"),
         ("other lines", GOOD.replace("= 3", "= 33"), "the edit does not apply: the old lines of a hunk are not in train.py"),
-        ("a file that is missing", GOOD.replace("train.py", "net.py"), "net.py: No such file or directory"),
         ("one that is there already", new_file("train.py"), "the edit does not apply: train.py: already exists"),
         ("too much", GOOD + "# " + "x" * EDIT_LIMIT, f"bytes; at most {EDIT_LIMIT}"),
     ],
@@ -184,24 +171,6 @@ def test_an_edit_is_applied_wholly_or_not_at_all(place: Path, problem: Environme
     assert "net.py:1: '(' was never closed" in refusal(
         place, problem, git_diff("train.py", "train.py", body=GOOD) + new_file("net.py", content="x = (")
     )
-
-
-DISHONEST = [
-    ("        optimizer.step()\n", "        pass\n", "never calls optimizer.step(), which quad requires"),
-    ('torch.manual_seed(config["seed"])', "torch.manual_seed(7)", "the edit fixes a seed, train.py:475: torch.manual_seed(7); use the one in config.json"),
-    ("    params = parse(", '    config["seed"] = 7\n    params = parse(', "the edit fixes a seed, train.py:"),
-]  # fmt: skip
-LEARNS = ("backward", "optimizer.step")
-
-
-@pytest.mark.parametrize(("old", "new", "why"), DISHONEST)
-def test_an_edit_that_does_not_learn_or_that_fixes_a_seed_fails(
-    place: Path, problem: Environment, old: str, new: str, why: str
-) -> None:
-    (place / "train.py").write_text(PPO)
-    line = PPO[: PPO.index('torch.manual_seed(config["seed"])')].count("\n") + 1
-    said = refusal(place, problem, change(PPO, PPO.replace(old, new, 1)), required_calls=LEARNS)
-    assert why.replace(":475:", f":{line}:") in said
 
 
 def test_no_repository_around_the_campaign_or_above_us_is_what_is_patched(

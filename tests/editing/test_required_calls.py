@@ -7,26 +7,17 @@ import pytest
 from tasks.editing.checks import NotPython, fixed_seeds, missing_calls, parse
 
 
-def missing(source: str) -> list[str]:
-    return missing_calls({"train.py": source}, ["optimizer.step"])
-
-
-@pytest.mark.parametrize("source", ["optimizer.step()", "self.optimizer.step()", "if False:\n    optimizer.step()"])
-def test_a_call_counts_wherever_it_stands_in_dead_code_too(source: str) -> None:
-    assert missing(source) == []
-
-
 @pytest.mark.parametrize(
-    "source",
+    ("source", "is_met"),
     [
-        "# optimizer.step()\n'optimizer.step()'",
-        "step = optimizer.step",
-        "def step(): pass\nclass optimizer:\n    def step(self): pass",
-        "my_optimizer.step()\noptimizer.step_all()\noptimizer.step.now()",
+        ("self.optimizer.step()", True),
+        ("if False:\n    optimizer.step()", True),
+        ("# optimizer.step()\n'optimizer.step()'\nstep = optimizer.step", False),
+        ("my_optimizer.step()\noptimizer.step_all()\noptimizer.step.now()", False),
     ],
 )
-def test_a_name_without_its_call_does_not_count(source: str) -> None:
-    assert missing(source) == ["optimizer.step"]
+def test_a_call_counts_wherever_it_stands_and_a_name_without_its_call_does_not(source: str, is_met: bool) -> None:
+    assert missing_calls({"train.py": source}, ["optimizer.step"]) == ([] if is_met else ["optimizer.step"])
 
 
 @pytest.mark.parametrize(
@@ -49,26 +40,21 @@ def fixed(before: str, after: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["torch.manual_seed(0)", "env.reset(seed=3)", "seed = 3", "config['seed'] = 3", "config = {**config, 'seed': 3}"],
-)
-def test_a_seed_that_is_fixed_is_found_with_its_line(line: str) -> None:
-    found = fixed("import torch\n", f"import torch\n{line}\n")
-    assert len(found) == 1
-    assert found[0].startswith("2: ")
-
-
-@pytest.mark.parametrize(
-    "line",
+    ("line", "is_fixed"),
     [
-        "torch.manual_seed(config['seed'])",
-        "rng = np.random.default_rng(config['seed'] + 1)",
-        "seed = config['seed']",
-        "# torch.manual_seed(0)",
+        ("torch.manual_seed(0)", True),
+        ("env.reset(seed=3)", True),
+        ("seed = 3", True),
+        ("config['seed'] = 3", True),
+        ("config = {**config, 'seed': 3}", True),
+        ("rng = np.random.default_rng(config['seed'] + 1)", False),
+        ("seed = config['seed']", False),
+        ("# torch.manual_seed(0)", False),
     ],
 )
-def test_a_seed_that_comes_from_the_configuration_is_fine(line: str) -> None:
-    assert fixed("import torch\n", f"import torch\n{line}\n") == []
+def test_a_seed_that_is_fixed_is_found_with_its_line(line: str, is_fixed: bool) -> None:
+    found = fixed("import torch\n", f"import torch\n{line}\n")
+    assert [site.partition(":")[0] for site in found] == ["2"] * is_fixed
 
 
 def test_a_fixed_seed_that_was_there_already_may_stay_and_move() -> None:

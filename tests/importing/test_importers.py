@@ -22,7 +22,7 @@ from tasks.evaluate import judge_run
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
-from tests.support.toy import SANDBOX, nightshift
+from tests.support.toy import SANDBOX
 
 PREPARE = """\
 import os
@@ -257,13 +257,3 @@ def test_the_score_of_a_run_that_diverged_is_not_what_it_was_before(
     (karpathy_like / "train.py").write_text(f"import prepare\nSEED = 1\nprint({lines!r})\n")
     done, judged = run(imported_from(karpathy_like, tmp_path / "here"), tmp_path / "0000")
     assert judged.value == score and (done.status == "finished") == (score is not None), done.error
-
-
-@pytest.mark.slow
-def test_the_verb_writes_checks_and_says_what_to_run_next(karpathy_like: Path, tmp_path: Path) -> None:
-    to = tmp_path / "here"
-    more = {"HOME": str(tmp_path / "home"), "NIGHTSHIFT_HOME": str(tmp_path / "runs")}
-    done = nightshift("env", "import", str(karpathy_like), "--to", str(to), "--trust", **more)
-    assert done.returncode == 0 and done.stdout.endswith(f"then: nightshift run {to}\n"), done.stderr
-    again = nightshift("env", "import", str(karpathy_like), "--to", str(to), **more)
-    assert again.returncode == 2 and "exists already" in again.stderr

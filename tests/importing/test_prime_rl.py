@@ -91,14 +91,7 @@ def test_a_new_configuration_keeps_its_keys_and_finds_the_environment(tmp_path: 
     assert tomllib.loads(str(made.files["train.toml"]))["seq_len"] == 1024
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (OLD.replace("primeintellect/gsm8k", "me/wordle"), "no environment here has the questions of me/wordle"),
-        ('[orchestrator]\nbatch_size = 4\n[model]\nname = "x"\n', "the questions of no source"),
-    ],
-)
-def test_questions_that_no_environment_has_are_refused(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "train.toml").write_text(text)
-    with pytest.raises(Refused, match=said):
+def test_questions_that_no_environment_has_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.toml").write_text(OLD.replace("primeintellect/gsm8k", "me/wordle"))
+    with pytest.raises(Refused, match="no environment here has the questions of me/wordle"):
         imported(str(tmp_path))

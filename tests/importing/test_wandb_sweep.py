@@ -84,7 +84,7 @@ def test_a_distribution_becomes_a_range(stated: dict[str, Any], table: dict[str,
 def test_a_sweep_is_carried_with_its_command_and_what_is_lost_is_said(tmp_path: Path) -> None:
     made, table = read(sweep(tmp_path / "mine"))
     assert table["space"]["learning-rate"]["default"] == 0.003
-    assert table["space"]["name"] == {"type": "choice", "values": ["adam", "sgd"], "default": "sgd"}
+    assert table["space"]["name"] == {"type": "choice", "values": ["adam", "sgd"], "default": "adam"}
     assert table["fixed"] == {"epochs": 2} and (table["metric"], table["direction"]) == ("loss", "minimize")
     assert table["editable"] == ["repository/train.py"]
     assert made.options == ("--proposer", "random_search", "--trials", "12")
@@ -134,9 +134,8 @@ LR = 3e-4
 parser = argparse.ArgumentParser()
 parser.add_argument("--use_bn", action="store_true")
 parser.add_argument("--lr", type=float, default=LR)
-parser.add_argument("--batch_size", type=int)
+parser.add_argument("--batch_size", type=int, default=64)
 parser.add_argument("--random-seed", type=int)
-parser.set_defaults(batch_size=64)
 args = parser.parse_args()
 wandb.init(config=args, sync_tensorboard=True)
 SummaryWriter("runs").add_scalar("charts/loss", 2, 0)

@@ -30,12 +30,7 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("model", "name"),
-    [
-        ("qwen3", "openai/qwen3"),
-        ("openai/qwen3", "openai/qwen3"),
-        ("hosted_vllm/meta-llama/Llama-3.1-8B", "hosted_vllm/meta-llama/Llama-3.1-8B"),
-        ("ollama_chat/llama3", "ollama_chat/llama3"),
-    ],
+    [("qwen3", "openai/qwen3"), ("hosted_vllm/meta-llama/Llama-3.1-8B", "hosted_vllm/meta-llama/Llama-3.1-8B")],
 )
 def test_at_an_endpoint_of_ones_own_a_model_needs_no_provider(model: str, name: str) -> None:
     assert accounts(ModelOptions(model=model, base_url="http://gpu:8000/v1"))[0].model == name
@@ -79,10 +74,9 @@ def test_an_endpoint_that_lists_its_models_for_the_key_passes() -> None:
     assert server.requests == [], "nothing is bought"
 
 
-@pytest.mark.parametrize(("key", "remedy"), [(SecretStr("wrong"), "correct it"), (None, "key_variable")])
-def test_an_endpoint_that_does_not_take_the_key_is_told(key: SecretStr | None, remedy: str) -> None:
-    with FakeLLM(key=KEY) as server, pytest.raises(Refused, match=rf"401.*{remedy}"):
-        check(Account(model="openai/test", base_url=server.url, key=key), FREELY)
+def test_an_endpoint_that_does_not_take_the_key_is_told() -> None:
+    with FakeLLM(key=KEY) as server, pytest.raises(Refused, match=r"401.*key_variable"):
+        check(Account(model="openai/test", base_url=server.url, key=SecretStr("wrong")), FREELY)
 
 
 def test_a_missing_key_is_told_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,11 +87,8 @@ def test_a_missing_key_is_told_by_its_variable(monkeypatch: pytest.MonkeyPatch) 
     check(claude, FREELY)
 
 
-def test_a_model_without_a_provider_is_refused() -> None:
+def test_a_model_without_a_provider_and_a_limit_that_cannot_be_kept_are_refused() -> None:
     with pytest.raises(Refused, match=r"'big-model' .*provider/model"):
         check(Account(model="big-model"), FREELY)
-
-
-def test_a_limit_that_cannot_be_kept_is_refused() -> None:
     with FakeLLM() as server, pytest.raises(Refused, match="price of 'openai/test' is not known"):
         check(Account(model="openai/test", base_url=server.url), RemainingBudget(usd=1.0))

@@ -6,8 +6,6 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,6 @@ from tests.support.fake_llm import Asked, FakeLLM, Reply, Script, broken, rate_l
 KEY = "sk-canary-5f0c1e77"
 HANGS = Reply(delay=float("inf"))
 QUESTION = (Message("system", "You are brief."), Message("user", "What next?"))
-SCHEMA: dict[str, Any] = {"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]}
 
 
 @pytest.fixture
@@ -89,18 +86,6 @@ def test_the_key_of_the_usual_variable_is_not_sent_to_an_endpoint_of_ones_own(mo
     assert KEY not in str(server.requests[0].headers)
 
 
-@pytest.mark.parametrize(("status", "times"), [(400, 1), (500, 4)])
-def test_a_schema_is_sent_and_an_endpoint_that_knows_none_is_asked_without(status: int, times: int) -> None:
-    """llama-cpp-python's server says 500 of it, which may pass, and so is asked again first."""
-    script = ['{"x": 1}', *[Reply("response_format is not supported", status=status)] * times, '{"x": 2}']
-    with FakeLLM(script) as server:
-        answers = [ask(account(server), QUESTION, brief(), SCHEMA).text for _ in range(2)]
-
-    assert answers == ['{"x": 1}', '{"x": 2}']
-    assert server.requests[0].body["response_format"]["json_schema"]["schema"] == SCHEMA
-    assert ["response_format" in asked.body for asked in server.requests] == [True, *[True] * times, False]
-
-
 # No answer
 
 
@@ -116,7 +101,6 @@ def test_what_may_pass_is_tried_again(trouble: Reply) -> None:
     ("trouble", "reason"),
     [
         (Reply("Incorrect API key", status=401), r"AuthenticationError \(401\): .*Incorrect API key"),
-        (Reply("You have no money left", status=402), r"\(402\): .*You have no money left"),
         (Reply("no such parameter", status=400), r"test at http://127.*: BadRequestError \(400\): .*no such para"),
         (Reply(refusal="I cannot help."), r"refused: I cannot help\."),
         (Reply(finish="content_filter"), "refused: a content filter"),
@@ -215,28 +199,12 @@ def test_what_was_asked_and_answered_is_kept(tmp_path: Path) -> None:
 def test_the_very_same_request_is_answered_from_its_trace(reply: Reply | str, tmp_path: Path) -> None:
     def result(server: FakeLLM) -> object:
         try:
-            return ask(account(server), QUESTION, brief(tmp_path), SCHEMA)
+            return ask(account(server), QUESTION, brief(tmp_path))
         except Unusable as unusable:
             return unusable.refusal
 
     with FakeLLM([reply]) as server:
         assert result(server) == result(server)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        lambda known, told: ask(known, QUESTION[1:], told),
-        lambda known, told: ask(known, QUESTION, replace(told, seed=1)),
-        lambda known, told: ask(known.model_copy(update={"model": "openai/other"}), QUESTION, told),
-    ],
-)
-def test_any_other_request_is_asked(other: Callable[[Account, Brief], object], tmp_path: Path) -> None:
-    with FakeLLM(["one", "two"]) as server:
-        ask(account(server), QUESTION, brief(tmp_path))
-        other(account(server), brief(tmp_path))
-
-    assert len(server.requests) == 2
 
 
 def test_a_key_stands_in_no_trace_no_error_and_no_log(

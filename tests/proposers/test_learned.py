@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from environments.plugins import Refused
-from environments.space import Choice, Float, Space
+from environments.space import Float, Space
 from tasks import propose
-from tasks.proposing.brief import Brief, RemainingBudget
+from tasks.proposing.brief import Brief
 from tasks.task_key import derive
 from tasks.trial import History, Params, Verdict
 from tests.support.histories import decided
@@ -27,23 +27,12 @@ else:
     torch, learning = LazyModule("torch"), LazyModule("tasks.proposers.learned")
 
 LINE: Space = {"x": Float(low=0.0, high=1.0, default=0.5)}
-PAIR: Space = {"x": Float(low=0.0, high=1.0, default=0.1), "act": Choice(values=("a", "b", "c"), default="a")}
 
 
 def begun(space: Space, score: float | None, seed: int = 0) -> History:
     """The baseline alone, trained with this seed."""
     trial = decided((), score, {name: parameter.default for name, parameter in space.items()})
     return (dataclasses.replace(trial, runs=(dataclasses.replace(trial.runs[0], seed=seed),)),)
-
-
-def others(space: Space, truth: Callable[[Params], float | None], count: int, seed: int) -> History:
-    """A campaign whose every trial was a random draw."""
-    rng = np.random.default_rng(seed)
-    history = begun(space, truth({name: parameter.default for name, parameter in space.items()}), seed)
-    for _ in range(count):
-        params = {name: parameter.sample(rng) for name, parameter in space.items()}
-        history += (decided(history, truth(params), params),)
-    return history
 
 
 def led(history: History, truth: Callable[[Params], float | None], count: int, earlier: History = ()) -> History:
@@ -78,16 +67,6 @@ def test_the_policy_leans_to_where_the_gains_were_whoever_proposed_the_trials() 
 
     assert np.mean([with_others(1, seed) for seed in range(5)]) > 0.01
     assert np.mean([with_others(-1, seed) for seed in range(5)]) < -0.01
-
-
-def test_the_same_brief_gives_the_same_policy_from_scratch_and_another_seed_another() -> None:
-    history = others(PAIR, slope, 20, seed=3)
-    brief = Brief(PAIR, history, seed=7, left=RemainingBudget(trials=10))
-    (one, _), (same, _) = learning.Learned().trained(brief), learning.Learned().trained(brief)
-    assert all(torch.equal(value, same.state_dict()[name]) for name, value in one.state_dict().items())
-    other, _ = learning.Learned().trained(dataclasses.replace(brief, history=(*begun(PAIR, 0.1, 4), *history[1:])))
-    assert not torch.equal(one.hidden, other.hidden)
-    assert learning.Learned().propose(brief) == learning.Learned().propose(brief)
 
 
 def test_an_earlier_campaign_helps_from_the_first_trial_on() -> None:

@@ -21,7 +21,6 @@ from tasks.llm import litellm_client
 from tasks.llm.answers import ANSWER_LIMIT, Misread, changed, headed, ideas
 from tasks.proposers import Proposer
 from tasks.proposers.ensemble import order
-from tasks.proposers.llm import schema
 from tasks.proposing.brief import Brief, Problem, Refusal, RejectedProposal, Suggestion, Unusable
 from tasks.trial import History, Proposal
 from tests.support.fake_llm import Asked, FakeLLM, Reply
@@ -137,18 +136,6 @@ def test_an_answer_outside_of_the_space_is_repaired_with_what_was_wrong() -> Non
     assert [message["role"] for message in talk] == ["system", "user", "assistant", "user"]
     assert talk[2]["content"] == wrong
     assert "| lr must be a number in 0.0001..0.1, got 5" in talk[3]["content"]
-
-
-def test_the_schema_is_sent_and_states_the_space() -> None:
-    with FakeLLM([json.dumps(GOOD)]) as server:
-        asking(server).propose(a_brief())
-
-    assert "json_schema" in json.dumps(server.requests[0].body["response_format"])
-    params = schema(SPACE, 1)["properties"]["params"]
-    assert params["properties"]["layers"] == {"type": ["integer", "null"], "minimum": 1, "maximum": 4}
-    assert params["properties"]["act"] == {"type": ["string", "null"], "enum": ["tanh", "relu", None]}
-    assert params["required"] == list(SPACE)
-    assert schema(SPACE, 3)["properties"]["proposals"]["minItems"] == 3
 
 
 def test_a_batch_is_asked_for_once_and_the_next_trials_take_theirs_from_it(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from environments.score import Score
 from environments.space import Choice, Space
 from tasks.proposers._numeric import Numeric
 from tasks.proposers.cmaes import Cmaes
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief
+from tasks.proposing.observations import Observations
 from tasks.stats.champion import GUARD_FELL
 from tasks.task_key import derive
 from tasks.trial import History, Params, Verdict
@@ -81,25 +81,12 @@ def test_a_small_space_is_tried_out_once_and_then_there_is_nothing_left(search: 
     assert len(seen) == 4 * 3
 
 
-@every_search
-def test_a_score_that_was_refused_for_something_else_counts_as_none(search: type[Numeric]) -> None:
-    history = walked(RandomSearch(), PLANE, 14, seed=4)
-    for evidence in (GUARD_FELL, "untrained"):
-        refused, crashed = (
-            tuple(
-                dataclasses.replace(trial, verdict=verdict, score=score or trial.score)
-                if trial.number % 3 == 2
-                else trial
-                for trial in history
-            )
-            for verdict, score in (
-                (Verdict("discard", "for another reason", None, {evidence: 1}), None),
-                (Verdict("crash", "for another reason"), Score.missing("for another reason", True)),
-            )
-        )
-        assert (
-            propose(search(), PLANE, refused) == propose(search(), PLANE, crashed) != propose(search(), PLANE, history)
-        )
+@pytest.mark.parametrize("evidence", [GUARD_FELL, "untrained"])
+def test_a_score_that_was_refused_for_something_else_counts_as_none(evidence: str) -> None:
+    history = walked(RandomSearch(), PLANE, 2, seed=4)
+    refused = dataclasses.replace(history[2], verdict=Verdict("discard", "for another reason", None, {evidence: 1}))
+    seen = Observations.of(PLANE, (*history[:2], refused), {})
+    assert seen.scored == [*history[:2]] and len(seen.decided) == 3
 
 
 @every_search

@@ -41,12 +41,8 @@ def rate( step,
     [
         ("lr", 1e-3 * 1.009, True),  # 0.001 * log(1e4) = 0.0092
         ("lr", 1e-3 * 1.010, False),
-        ("gamma", 0.5009, True),
-        ("gamma", 0.5011, False),
-        ("layers", 20_000.0, True),
         ("layers", 20_001, False),
         ("act", 1, False),  # True == 1
-        ("act", "tanh", False),
         ("fixed", 4, True),
         ("gamma", 7.0, False),
     ],

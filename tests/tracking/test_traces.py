@@ -49,7 +49,7 @@ def ask(folder: Path, question: str = "What next?", answer: str = "x = 1", error
     """Keep a question and its answer, of 2.5 s, as the trial's next."""
     usage = Usage(1, 1000, 500, 0.002)
     messages = Message("system", "You are brief."), Message("user", question)
-    request = RecordedRequest(PRICED, None, messages, None, 0.3, 700, 0, 11)
+    request = RecordedRequest(PRICED, None, messages, 0.3, 700, 0, 11)
     said = None if error else Answer(answer, usage, PRICED, "stop")
     trace.keep(folder, request, said, error, usage, 2.5)
     os.utime(requests(folder)[-1], (ENDED, ENDED))

@@ -43,7 +43,7 @@ HOW: dict[str, Any] = {
     "constants": {},  # file -> names that it assigns and a trial sets
     "defaults": {},  # values at the import: with them the program's own stay, so an edit of them counts
     "as_json": [],  # parameters whose values are written as JSON
-    "home": "", "links": [],  # the home directory of the import, and folders below it that the program reads
+    "links": [],  # folders of ~/.cache at the import that the program reads
     "variables": {},
     "keeps_files": False,  # whether it runs in out/, so that what it writes beside itself is kept
 } | json.loads((HERE / "run.json").read_text())  # fmt: skip
@@ -197,7 +197,7 @@ def train(program: str) -> None:
     for name, constants in HOW["constants"].items():
         assign(copy / name, {constant: params[constant] for constant in constants if constant in params})
     for link in HOW["links"]:
-        mine = Path(os.environ["HOME"]) / Path(link).relative_to(HOW["home"])
+        mine = Path(os.environ["HOME"], ".cache", Path(link).name)
         mine.parent.mkdir(parents=True, exist_ok=True)
         mine.symlink_to(link)
     environment = variables(params, config["seed"], out, copy)

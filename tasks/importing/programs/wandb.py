@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import Mock
 
 from autoresearch_rl.target.progress import emit_progress, emit_ready, numbers  # type: ignore[import-not-found]
 
@@ -22,21 +23,16 @@ class Settings(dict[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, _OWN.get(name, value))
 
+    __setattr__ = __setitem__
+
     def __getattr__(self, name: str) -> Any:
         if name in self:
             return self[name]
         raise AttributeError(f"wandb.config has no {name!r}: it has {', '.join(self)}")
 
-    __setattr__ = __setitem__
-
-    def update(self, *settings: Any, allow_val_change: bool = False, **more: Any) -> None:
-        for table in (*map(_table, settings), more):
-            for name, value in table.items():
-                self[name] = value
-
-    def setdefaults(self, settings: Any) -> None:
-        for name, value in _table(settings).items():
-            self.setdefault(name, value)
+    def update(self, settings: Any = (), *, allow_val_change: bool = False, **more: Any) -> None:  # type: ignore[override]
+        for name, value in dict(settings if isinstance(settings, Mapping | tuple) else vars(settings), **more).items():
+            self[name] = value
 
 
 class Summary(dict[str, Any]):
@@ -51,31 +47,19 @@ class Summary(dict[str, Any]):
             self[name] = value
 
 
-class Dropped:
-    """Takes every call and attribute, and does nothing: a picture, a table, a function for the site."""
+class Run(Mock):
+    """The one run of a trial. What is for the site takes every call, and does nothing."""
 
-    def __call__(self, *_: Any, **__: Any) -> Dropped:
-        return self
+    step: int
 
-    def __getattr__(self, name: str) -> Dropped:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
+    def _get_child_mock(self, /, **_: Any) -> Mock:
+        return Mock()
 
-    def __enter__(self) -> Dropped:
+    def __enter__(self) -> Run:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
-
-
-class Run(Dropped):
-    """The one run of a trial."""
-
-    def __init__(self) -> None:
-        self.config, self.summary, self.step = config, summary, 0
-        self.dir = os.environ.get("AR_RUN_DIR", ".")
-        self.id = self.name = self.project = self.group = "nightshift"
 
     def log(self, data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
         """Report numbers; without `commit` the next ones belong to the same step."""
@@ -86,24 +70,21 @@ class Run(Dropped):
         self.step += commit is not False
 
 
-def init(*_: Any, config: Any = None, **__: Any) -> Run:
+def init(*_: Any, config: Any = (), **__: Any) -> Run:
     """The run, with these settings below those of the sweep."""
-    run.config.setdefaults(config or ())
+    run.config.update(config or ())
     return run
-
-
-def _table(settings: Any) -> dict[str, Any]:
-    return dict(settings if isinstance(settings, Mapping | tuple) else vars(settings))
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    return Dropped()
+    return Mock()
 
 
 config, summary = Settings(_OWN), Summary()
-run = Run()
+run = Run(config=config, summary=summary, step=0, dir=os.environ.get("AR_RUN_DIR", "."), id="nightshift", project="")
+run.name = run.group = "nightshift"
 log = run.log
 __version__ = "0"
 emit_ready()
