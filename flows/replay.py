@@ -19,8 +19,8 @@ from filelock import FileLock
 from rich.console import Console
 
 from environments.plugins import Refused
+from flows.report.facts import shareable
 from flows.report.page import write_report
-from flows.report.shareable import shareable
 from flows.watch import CampaignWatch
 from tasks.store.campaign_lock import LOCK, check_idle
 from tasks.store.ledger import Ledger, check_name

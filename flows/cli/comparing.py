@@ -3,7 +3,7 @@
 As in a certificate (tasks/stats/certificate.py), but two-sided. Every run is judged on units of its own: two programs
 that are good at different questions would else be told apart by questions that they share. Those of a finite pool are
 for `confirm`, so that no report question is used up. In runs/.comparisons/<environment>/0001/ are match.json, declared
-before the first run, a fresh.json of each finished run, and in the end comparison.json and comparison.png.
+before the first run, a fresh.json of each finished run, and in the end comparison.json.
 
 The same command goes on with a comparison that was killed, and shows one that is over: whoever asks again and again
 until a difference shows would find one. `--more` adds runs, under what is left of the error.
@@ -17,9 +17,7 @@ import random
 import re
 import secrets
 import statistics
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +36,6 @@ from flows.cli.single_runs import Draw, FreshRun, Job, Question, Side, Stage
 from flows.views import terminal
 from flows.views.terminal import clean
 from tasks.numbers import number, probability
-from tasks.plots import canvas
 from tasks.recipes import output
 from tasks.recipes.preparing import laid
 from tasks.run_checks import same_play, same_weights
@@ -129,18 +126,12 @@ class Match:
     stage: Stage
     declared: Declaration
 
-    def play(self, say: Callable[[str], None]) -> dict[str, Any]:
+    def play(self) -> dict[str, Any]:
         """Make the runs that are missing; the content of comparison.json. Refused if another process is at it."""
         try:
             with FileLock(self.stage.folder / "lock").acquire(0):
                 done = self.finished()
-                with closing(self.stage.make([] if self.flaw(done) else self.missing(done), done)) as runs:
-                    for one in runs:
-                        done.append(one)
-                        text = single_runs.score_text(one.score)
-                        say(f"{one.arm.upper()} {one.number}  seed {one.run.seed:<10}  {text}")
-                        if self.flaw(done):
-                            break
+                self.stage.make([] if self.flaw(done) else self.missing(done), done, self.flaw)
                 document = self.document(self.finished())
                 text = json.dumps(document, indent=2, allow_nan=False)
                 write_atomic(self.stage.folder / "comparison.json", text + "\n")
@@ -259,8 +250,9 @@ def sentence(
 
 def strip(document: Mapping[str, Any]) -> list[str]:
     """The runs of both arms on one scale, a line each: `o` is a run, or several at one place, `|` the mean."""
-    arms = _values(document)
-    every = [value for values in arms.values() for value in values]
+    runs = [run for run in document["runs"] if run["score"] is not None]
+    arms = {arm: [run["score"] for run in runs if run["arm"] == arm.upper()] for arm in ("a", "b")}
+    every = [run["score"] for run in runs]
     if not every:
         return []
     low, span = min(every), max(every) - min(every)
@@ -271,33 +263,6 @@ def strip(document: Mapping[str, Any]) -> list[str]:
             line[round((value - low) / span * (WIDTH - 1)) if span else WIDTH // 2] = mark
         lines.append(f"{arm.upper()} [{''.join(line)}]  {f'mean {number(mean)}' if values else 'no score'}")
     return lines
-
-
-def draw(document: Mapping[str, Any], folder: Path) -> Path:
-    """A picture of the runs and their means, in this folder; the folder itself while there is no score."""
-    arms = _values(document)
-    if not any(arms.values()):
-        return folder
-    with canvas.styled():
-        figure = canvas.blank(7.0, 2.6)
-        axes = figure.subplots()
-        for row, (arm, values) in enumerate(arms.items()):
-            axes.plot(values, [-row] * len(values), "o", color=canvas.GREY, alpha=0.7)
-            if values:
-                axes.plot([document[arm]["score"]], [-row], "|", color=canvas.GREEN, markersize=26, markeredgewidth=3)
-        axes.set_yticks([0, -1], [canvas.plain(f"{arm.upper()}: {document[arm]['named']}", 40) for arm in arms])
-        axes.set_ylim(-1.6, 0.6)
-        axes.set_xlabel(canvas.plain(f"{document['metric']} of each fresh run; green: the mean"))
-        title = textwrap.fill(canvas.plain(document["words"].partition("\n")[0], 300), 110)
-        axes.set_title(title, fontsize=8, loc="left")
-        content = canvas.png(figure)
-    write_atomic(folder / "comparison.png", content)
-    return folder / "comparison.png"
-
-
-def _values(document: Mapping[str, Any]) -> dict[str, list[float]]:
-    runs = [run for run in document["runs"] if run["score"] is not None]
-    return {arm: [run["score"] for run in runs if run["arm"] == arm.upper()] for arm in ("a", "b")}
 
 
 def declare(question: Question, counts: Counts | None, seed: int | None, isolation: Isolation) -> Match:
@@ -344,14 +309,11 @@ def newest() -> Path:
 
 
 def with_more(match: Match, counts: Counts) -> Match:
-    """With another group of runs, once the ones before are made. Refused where these share out a finite pool."""
-    problem, done = match.stage.environment, match.finished()
+    """With another group of runs. Refused where these share out a finite pool."""
+    problem = match.stage.environment
     if problem.judge.block_units == "disjoint":
         raise Refused("--more: the runs have shared out all questions of the pool: make more of them, or compare anew")
-    if match.flaw(done):
-        return match
-    if missing := match.missing(done):
-        single_runs.print_aside(f"--more waits until the {len(missing)} runs that are missing are made")
+    if match.flaw(match.finished()):
         return match
     more = match.declared.with_more(counts, problem)
     _write(match.stage.folder, more)
@@ -368,21 +330,17 @@ def parse_runs(text: str) -> Counts:
 
 def show(match: Match, as_json: bool) -> int:
     """Make the runs that are missing, and say what all of them show; the exit code."""
-    stage, (a, b) = match.stage, match.declared.sides.values()
-    if as_json:
-        document = match.play(lambda line: None)
-        draw(document, stage.folder)
-        terminal.print_json(document)
-    else:
-        print(f"A: {clean(a.text)}\nB: {clean(b.text)}")
-        if missing := match.missing(match.finished()):
-            each = f"of {stage.environment.budget_seconds:g} s at most, {len(stage.slots.parts)} at a time"
-            print(f"{len(missing)} fresh runs in {stage.environment.name}, {each}", flush=True)
-        document = match.play(lambda line: print(line, flush=True))
-        print(*strip(document), *map(clean, document["words"].splitlines()), sep="\n")
-        if document["gain"] is not None and document["verdict"] == "not shown":
-            print("more runs of both may show one: nightshift compare --more 4")
-        print(f"see {draw(document, stage.folder)}")
+    stage = match.stage
+    for arm, side in match.declared.sides.items():
+        single_runs.print_aside(f"{arm.upper()}: {clean(side.text)}")
+    if missing := match.missing(match.finished()):
+        each = f"of {stage.environment.budget_seconds:g} s at most, {len(stage.slots.parts)} at a time"
+        single_runs.print_aside(f"{len(missing)} fresh runs in {stage.environment.name}, {each}")
+    document = match.play()
+    lines = [*strip(document), *map(clean, document["words"].splitlines())]
+    if document["gain"] is not None and document["verdict"] == "not shown":
+        lines.append("more runs of both may show one: nightshift compare --more 4")
+    terminal.tell(document, "\n".join([*lines, f"see {stage.folder}"]), as_json)
     return EXIT_CODES[document["verdict"]]
 
 

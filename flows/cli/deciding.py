@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -10,14 +12,15 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from environments.plugins import Refused
-from flows.cli import foreground
+from flows.cli import consent, foreground
 from flows.cli.arguments import overrides_only, parse_params, placed, read_diff
 from flows.cli.options import Budget, Isolation, Json, On, Runs, Seed, Server, Settings, Trust, Unsandboxed  # fmt: skip
 from flows.cli.seeing import newest
 from flows.server import server_process
-from flows.views.terminal import print_json
+from flows.spec.spec import lasting
+from flows.views.terminal import clean, tell
 from tasks.editing.edits import patched
-from tasks.store import approval, inbox
+from tasks.store import approval, campaign_lock, inbox
 from tasks.store.ledger import Ledger
 from tasks.system.home import home
 from tasks.trial import best
@@ -46,7 +49,32 @@ def certify(
     Example: nightshift certify night --on ./harder --runs 10
     """
     server_process.settle_in(home())
-    return foreground.certify(campaign or newest(), on or [], runs, budget, trust, server, json)
+    return _certify(campaign or newest(), on or [], runs, budget, trust, server, json)
+
+
+def _certify(
+    campaign: str, on: Sequence[str], runs: int | None, budget: str, trust: bool, server: str | None, as_json: bool
+) -> int:
+    """What runs in other environments, or for longer, tells its cost first."""
+    from flows.certify import certify as flow  # imports Prefect
+    from flows.engine import certifying
+    from flows.engine.transfer import cost, questions
+
+    ledger, transfers = Ledger.open(campaign), list(dict.fromkeys(map(lasting, on)))
+    campaign_lock.check_idle(ledger)
+    ledger.verify()
+    for reference in transfers:
+        consent.ask_about(reference, {}, trust)
+    every = questions(ledger, transfers, budget, looking=True)
+    for question in every:
+        if reason := certifying.nothing_to_certify(question, runs):
+            raise Refused(f"campaign {ledger.campaign.name!r} cannot be certified: {reason}")
+    for question in every if budget or transfers else ():
+        left_out = question.arms.left_out if question.arms else ()
+        for line in (cost(question, runs), *(f"  left out there: {one}" for one in left_out)):
+            print(clean(line), file=sys.stderr, flush=True)
+    parameters = {"name": ledger.campaign.name, "on": transfers, "runs": runs, "budget": budget}
+    return foreground.run_and_show(flow, parameters, server, as_json)
 
 
 def compare(
@@ -86,7 +114,7 @@ def compare(
         train: Command that trains your own script. {config}: the configuration, or {lr}: a value of it; {seed}; {out}.
         eval_: Command that prints the score of what lies in {out}, as its last number.
         optuna: With --train: study.db, whose best trial is A. B is --b, or its median trial; `default`: no parameter.
-        rl_zoo: ppo.yml#CartPole-v1 or logs/ppo/CartPole-v1_1: tuned hyperparameters against SB3's defaults.
+        rl_zoo: Such as ppo.yml#CartPole-v1: tuned hyperparameters against SB3's defaults.
         minutes: With --train or --rl-zoo: of one training at most.
         minimize: With --train: a lower score is better.
         runs: Fresh runs of each side, 5 or 5v3. Default: 5, or 2 in a deterministic environment.
@@ -101,7 +129,7 @@ def compare(
     fresh, further = (comparing.parse_runs(text) if text else None for text in (runs, more))
     if a and b and not train and not on and (campaign := single_runs.certified_campaign(a, b)):
         single_runs.print_aside(f"{campaign}'s champion against its baseline: these runs count with those of `certify`")
-        return foreground.certify(campaign, [], max(further or fresh or (0,)) or None, "", trust, None, json)
+        return _certify(campaign, [], max(further or fresh or (0,)) or None, "", trust, None, json)
     overrides, sandbox = overrides_only(set_ or []), single_runs.isolated(isolation, allow_unsandboxed)
     with TemporaryDirectory() as folder:
         draft, question = Path(folder), None
@@ -161,10 +189,8 @@ def propose(
         files = patched(program, placed(read_diff(diff, "--diff"), what, program, ledger.environment.editable))
     name = inbox.add(ledger.path, inbox.InboxProposal(values, files, rationale, base))
     ledger.event("idea", inbox=name, rationale=rationale)
-    if json:
-        print_json({"campaign": campaign, "inbox": name, "params": complete})
-    else:
-        print(f"{campaign}: proposal {name} is in the inbox; it is tried next")
+    document = {"campaign": campaign, "inbox": name, "params": complete}
+    tell(document, f"{campaign}: proposal {name} is in the inbox; it is tried next", json)
     return 0
 
 
@@ -199,8 +225,5 @@ def _answer(campaign: str, number: int | None, approved: bool, comment: str, as_
         raise Refused(f"name a pending trial of {campaign}; pending: {', '.join(map(str, pending)) or 'none'}")
     approval.answer(ledger, number, approved, comment, by="terminal")
     word = "approved" if approved else "rejected"
-    if as_json:
-        print_json({"campaign": campaign, "trial": number, "answer": word})
-    else:
-        print(f"{campaign}: trial {number} is {word}")
+    tell({"campaign": campaign, "trial": number, "answer": word}, f"{campaign}: trial {number} is {word}", as_json)
     return 0

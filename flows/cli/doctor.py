@@ -1,12 +1,10 @@
 """`nightshift doctor`: whether this machine is ready, and with `--for` whether it is for one environment.
 
-A function is a check. They change nothing, train nothing and show no secret; those of prime-rl ask the files and
-commands that a trial asks, in the trainer's own words.
+A function is a check. They change nothing, train nothing and show no secret.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shlex
@@ -40,18 +38,20 @@ from tasks.remote import jobs
 from tasks.sandbox import cgroup, isolation
 from tasks.sandbox.confinement import LEVELS
 from tasks.store import workspace
+from tasks.store.ledger import freeze
 from tasks.system.commands import Unanswered, ask, variables
 from tasks.system.daemon import page_of
-from tasks.system.home import REMEDY, home
+from tasks.system.home import home
 from tasks.system.redact import without_passwords
 from tasks.system.slot import VISIBLE
 from tasks.tracking.connection import locate, without_credentials
+from tasks.trial import Proposal
 
 LITTLE_DISK, NO_DISK = 10 * 2**30, 2**30
 """Free bytes below which a campaign may fill the disk, and below which it will."""
 ASK_SECONDS = 3.0
-PRIME_RL_SECONDS = 50.0
-"""For torch to be imported, or for `rl --dry-run`."""
+CUDA_SECONDS = 50.0
+"""For prime-rl's torch to be imported, and to compute."""
 BIN = ".venv/bin"
 """Of prime-rl's checkout."""
 PROBE = """\
@@ -109,13 +109,10 @@ def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = Fal
 
 def check_machine() -> dict[str, Check]:
     """Every check by its name, in the order of the report. Without a home, those that need one are left out."""
-    checks = results({"isolation": isolation_level, "gpus": gpus, "machine": machine})
-    try:
-        runs = home()
-    except Refused as fault:
-        return checks | {"home": Check("bad", str(fault).removesuffix(f": {REMEDY}"), REMEDY)}
-    of_home = {"home": home_folder, "disk": disk, "prefect": prefect, "mlflow": mlflow, "remote": remote}
-    return checks | results({name: partial(check, runs) for name, check in of_home.items()})
+    checks = results({"isolation": isolation_level, "gpus": gpus, "machine": machine, "home": home_folder})
+    if checks["home"].state == "bad":
+        return checks
+    return checks | results({"prefect": prefect, "mlflow": mlflow, "remote": remote})
 
 
 def results(checks: Mapping[str, Callable[[], Check]]) -> dict[str, Check]:
@@ -133,17 +130,14 @@ def isolation_level() -> Check:
     """The sandbox level of trials on this machine, and why no stronger one works."""
     level, *_ = isolation.working()
     if level == LEVELS[0]:
-        limits = (
-            "a cgroup limits" if cgroup.find() else "rlimits limit each process, since no cgroup can be made, and not"
-        )
-        return Check("ok", f"trials run at isolation {level}; {limits} the memory of a whole trial")
-    remedy = "allow bwrap to create user namespaces, which a container or AppArmor may forbid"
-    if not shutil.which("bwrap"):
-        remedy = "install bubblewrap: `apt install bubblewrap`"
-    elif "failed to execute" in isolation.why_not("bwrap"):
-        remedy = f"make the interpreter readable for every user: `chmod -R o+rX {sys.prefix} {sys.base_prefix}`"
+        limits = "one limits" if cgroup.find() else "none can be made, so rlimits limit each process, and nothing"
+        return Check("ok", f"trials run at isolation {level}; of cgroups {limits} the memory of a whole trial")
     faults = {each: isolation.why_not(each) for each in LEVELS}
     why = "; ".join(f"{each} does not work: {fault}" for each, fault in faults.items() if fault)
+    remedy = (
+        "install bubblewrap, let it create user namespaces, which a container or AppArmor may forbid, and make "
+        f"{sys.prefix} and {sys.base_prefix} readable for every user (`chmod -R o+rX`)"
+    )
     if level == "none":
         return Check("bad", f"trials run without a sandbox, and code edits are refused: {why}", remedy)
     return Check("note", f"trials run at isolation {level}; {why}", remedy)
@@ -180,36 +174,32 @@ def machine() -> Check:
     return Check("ok", f"{ask(['git', '--version']).strip()}; {fact}")
 
 
-def home_folder(runs: Path) -> Check:
-    """Whether the home is writable and private."""
-    mode = runs.stat().st_mode & 0o777
+def home_folder() -> Check:
+    """Whether the home is writable and private, and its disk has room for campaigns."""
+    runs = home()
+    mode, free = runs.stat().st_mode & 0o777, shutil.disk_usage(runs).free
+    fact = f"{runs}, mode {mode:04o}, {decimal(free)} free"
     if not os.access(runs, os.W_OK):
-        return Check("bad", f"{runs} is not writable", "make it writable, or set NIGHTSHIFT_HOME to another folder")
+        return Check("bad", f"{fact}: not writable", "make it writable, or set NIGHTSHIFT_HOME to another folder")
+    if free < LITTLE_DISK:
+        remedy = "`nightshift prune`, or set NIGHTSHIFT_HOME to a folder on a larger disk"
+        return Check("bad" if free < NO_DISK else "note", fact, remedy)
     if mode & 0o066:  # others may pass through (x), as the user of a database below it must
-        return Check("note", f"{runs} is readable by others (mode {mode:04o})", f"`chmod 700 {runs}`")
-    return Check("ok", f"{runs} is writable and private")
+        return Check("note", f"{fact}: readable by others", f"`chmod 700 {runs}`")
+    return Check("ok", fact)
 
 
-def disk(runs: Path) -> Check:
-    """Free disk space for campaigns."""
-    free = shutil.disk_usage(runs).free
-    if free >= LITTLE_DISK:
-        return Check("ok", f"{decimal(free)} free at {runs}")
-    remedy = "`nightshift prune`, or set NIGHTSHIFT_HOME to a folder on a larger disk"
-    return Check("bad" if free < NO_DISK else "note", f"{decimal(free)} free at {runs}", remedy)
-
-
-def prefect(runs: Path) -> Check:
+def prefect() -> Check:
     """The Prefect server that a campaign would use: whether it answers and takes the login, and its version."""
-    url = server_process.stated_server(None, runs) or page_of(runs, "server")
+    url = server_process.stated_server(None, home()) or page_of(home(), "server")
     if url is None:
         return Check("ok", "none runs: a campaign starts its own server and stops it at its end")
-    return Check("ok", f"{without_passwords(url)} answers, {server_process.version(url, runs)}")
+    return Check("ok", f"{without_passwords(url)} answers, {server_process.version(url, home())}")
 
 
-def mlflow(runs: Path) -> Check:
+def mlflow() -> Check:
     """Where a campaign that states no tracking is recorded in MLflow, and whether it can be."""
-    if (store := locate(None, runs)) is None:
+    if (store := locate(None, home())) is None:
         return Check("ok", "trials are not recorded in MLflow")
     where = without_credentials(store.uri)
     if store.is_served and (status := httpx.get(f"{where}/health", timeout=ASK_SECONDS).status_code) >= 500:
@@ -218,7 +208,7 @@ def mlflow(runs: Path) -> Check:
     return Check("ok", f"trials are recorded in {where.partition('?')[0]}")
 
 
-def remote(runs: Path) -> Check:
+def remote() -> Check:
     """Trials on other machines that no process follows, for which somebody may pay."""
     keys = [job.key for job in jobs.unfollowed()]
     if not keys:
@@ -228,24 +218,17 @@ def remote(runs: Path) -> Check:
 
 
 def files(environment: Environment, runs: Path) -> Check:
-    """What `env validate` refuses: files, command lines, the judge's packages and settings."""
-    from tasks import evaluate, train
+    """What `env validate` refuses, and whether trials have their sandbox, and find there what they read and import."""
+    from flows.spec.environment import check
 
-    environment.check()
-    train.check(environment)
-    evaluate.check(environment)
-    return Check("ok", f"{environment.folder}: files, command lines and judge are in order")
-
-
-def sandbox(environment: Environment, runs: Path) -> Check:
-    """Whether its trials have the sandbox that they need, may read what it lists, and find what they import."""
+    check(environment)
     level = isolation.choose("auto")
     if environment.trainer == "prime_rl" and (level != "bwrap" or environment.network):
         fact = f"prime-rl needs level bwrap without network, and this is {level}, network = {environment.network}"
         return Check("bad", fact, "let bubblewrap make namespaces (docs/gpus.md), and leave network = false")
     if facts := lacking(environment):
         return Check("bad", "; ".join(facts), "install that here, or correct readable and program in environment.toml")
-    return Check("ok", f"its trials run at level {level}, and find what they read and import")
+    return Check("ok", f"{environment.folder} is in order; its trials run at level {level}")
 
 
 def room(environment: Environment, runs: Path) -> Check:
@@ -272,46 +255,30 @@ def data(environment: Environment, runs: Path) -> Check:
     return Check("note", "its data is not prepared yet", remedy)
 
 
-def checkout(environment: Environment, runs: Path) -> Check:
-    """prime-rl's checkout: its programs, and the Python that they are started with."""
-    folder = _prime_rl(environment)
+def dry_run(environment: Environment, runs: Path) -> Check:
+    """Whether prime-rl takes the baseline's files, in the sandbox of a trial, as an edit of them is checked."""
+    from tasks.proposing.validation import ProposalChecks
+
     for name in ("rl", "torchrun", "python"):
-        if not (folder / BIN / name).is_file():
-            raise Refused(f"there is no {folder / BIN / name}")
-    python = (folder / BIN / "python").resolve()
-    if not any(python.is_relative_to(Path(above).resolve()) for above in ("/usr", *environment.readable)):
-        remedy = f"list {python.parents[1]} in readable: docs/gpus.md"
-        return Check("bad", f"prime-rl's Python is {python}, which a trial cannot see", remedy)
-    return Check("ok", f"prime-rl at {folder}")
+        if not (program := _prime_rl(environment) / BIN / name).is_file():
+            raise Refused(f"there is no {program}")
+    with tempfile.TemporaryDirectory(prefix="nightshift-doctor-") as folder:
+        place, sandbox = Path(folder), isolation.Isolation(isolation.choose("auto"))
+        place.chmod(0o755)
+        freeze(environment, place)
+        aside = workspace.TrialDir(place / "trials/doctor")
+        checked = environment.model_copy(update={"check_cmd": "python train.py check"})  # prime-rl's trainer has it
+        checks = ProposalChecks(checked, sandbox, place / "program", aside, f"doctor-{os.getpid()}")
+        if fault := checks.smoke(Proposal(environment.defaults), seed=1):
+            return Check("bad", fault, "docs/gpus.md: prime-rl and its Python lie in what `readable` lists, or /usr")
+    return Check("ok", "prime-rl's `rl --dry-run` takes train.toml and the baseline's parameters")
 
 
 def cuda(environment: Environment, runs: Path) -> Check:
     """Whether prime-rl's own Python computes on two GPUs, and has vLLM."""
     two = {VISIBLE: os.environ.get(VISIBLE, "0,1")}
-    ask([str(_prime_rl(environment) / BIN / "python"), "-c", PROBE], PRIME_RL_SECONDS, {**variables(), **two})
+    ask([str(_prime_rl(environment) / BIN / "python"), "-c", PROBE], CUDA_SECONDS, {**variables(), **two})
     return Check("ok", "prime-rl's torch computes on both GPUs")
-
-
-def dry_run(environment: Environment, runs: Path) -> Check:
-    """Whether prime-rl takes the baseline's files, as an edit of them is checked."""
-    with tempfile.TemporaryDirectory(prefix="nightshift-doctor-") as folder:
-        out = Path(folder)
-        for source, name in workspace.baseline_files(environment):
-            (out / name).parent.mkdir(parents=True, exist_ok=True)
-            (out / name).write_bytes(source.read_bytes())
-        config = {
-            "seed": 1, "out": folder, "data": "", "resume": None, "init": None,
-            "params": dict(environment.defaults), "budget_steps": environment.budget_steps,
-            "budget_seconds": environment.budget_seconds,
-        }  # fmt: skip
-        (out / "config.json").write_text(json.dumps(config))
-        try:
-            ask(["env", "-C", folder, sys.executable, "train.py", "check"], PRIME_RL_SECONDS)
-        except Unanswered as unanswered:
-            progress = out / "progress.jsonl"
-            lines = progress.read_text().splitlines() if progress.exists() else []
-            raise Refused(json.loads(lines[-1])["failed"] if lines else str(unanswered)) from unanswered
-    return Check("ok", "prime-rl's `rl --dry-run` takes train.toml and the baseline's parameters")
 
 
 def _prime_rl(environment: Environment) -> Path:
@@ -319,8 +286,8 @@ def _prime_rl(environment: Environment) -> Path:
     return Path(str(environment.defaults.get("prime_rl", "")))
 
 
-OF_ANY = {"environment": files, "sandbox": sandbox, "room": room, "data": data}
-OF_PRIME_RL = {"prime_rl": checkout, "cuda": cuda, "dry_run": dry_run}
+OF_ANY = {"environment": files, "room": room, "data": data}
+OF_PRIME_RL = {"dry_run": dry_run, "cuda": cuda}
 
 
 def check_environment(environment: Environment, runs: Path) -> dict[str, Check]:

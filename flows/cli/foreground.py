@@ -19,7 +19,7 @@ from flows.cli import consent, validation
 from flows.cli.arguments import STDIN
 from flows.cli.seeing import print_status
 from flows.server import server_process
-from flows.spec.spec import laid_over, lasting
+from flows.spec.spec import laid_over
 from flows.status import document, state, stored_spec
 from flows.views import terminal
 from tasks.store import campaign_lock
@@ -125,12 +125,10 @@ def start_detached(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
         return process.returncode
     process.returncode = 0  # it outlives this command, which must not wait for it
     log = log.rename(home() / spec.name / "console.log")
-    if as_json:
-        terminal.print_json({"campaign": spec.name, "pid": process.pid})
-        return 0
     here = f"{terminal.binaries()}nightshift"
-    print(f"{spec.name} runs in the background (process {process.pid}): {log}")
-    print(f"  {here} status {spec.name} --watch\n  {here} stop {spec.name}")
+    words = f"{spec.name} runs in the background (process {process.pid}): {log}\n"
+    words += f"  {here} status {spec.name} --watch\n  {here} stop {spec.name}"
+    terminal.tell({"campaign": spec.name, "pid": process.pid}, words, as_json)
     return 0
 
 
@@ -147,46 +145,6 @@ def newest_unfinished() -> str:
     if not unfinished:
         raise Refused("no campaign is unfinished: name one to extend it, for example with more --trials")
     return unfinished[-1]
-
-
-def rerun(name: str, number: int, server: str | None, as_json: bool) -> int:
-    """Run a trial again. Refused if the campaign is running, or the trial cannot be run again."""
-    from flows.rerun import check
-    from flows.rerun import rerun as flow
-
-    ledger = Ledger.open(name)
-    campaign_lock.check_idle(ledger)
-    check(ledger, ledger.history(), number)
-    ledger.verify()
-    return run_and_show(flow, {"name": name, "trial": number}, server, as_json)
-
-
-def certify(
-    name: str, on: list[str], runs: int | None, budget: str, trust: bool, server: str | None, as_json: bool
-) -> int:
-    """Certify a campaign's champion. What runs in other environments tells its cost first. Raises Refused: the campaign
-    is running, or there is nothing to certify.
-    """
-    from flows.certify import certify as flow
-    from flows.engine import certifying
-    from flows.engine.transfer import cost, questions
-
-    ledger = Ledger.open(name)
-    campaign_lock.check_idle(ledger)
-    ledger.verify()
-    transfers = list(dict.fromkeys(map(lasting, on)))
-    for reference in transfers:
-        consent.ask_about(reference, {}, trust)
-    every = questions(ledger, transfers, budget, looking=True)
-    for question in every:
-        if reason := certifying.nothing_to_certify(question, runs):
-            raise Refused(f"campaign {name!r} cannot be certified: {reason}")
-    for question in every if budget or transfers else ():
-        left_out = question.arms.left_out if question.arms else ()
-        for line in (cost(question, runs), *(f"  left out there: {one}" for one in left_out)):
-            print(terminal.clean(line), file=sys.stderr, flush=True)
-    parameters = {"name": name, "on": transfers, "runs": runs, "budget": budget}
-    return run_and_show(flow, parameters, server, as_json)
 
 
 def run_and_show(flow: Any, parameters: dict[str, Any], server: str | None, as_json: bool, again: str = "") -> int:

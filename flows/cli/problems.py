@@ -11,11 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
-import tomlkit
 from cyclopts import App, Parameter
 
 import environments
-from environments import FILE, earlier_trials
+from environments import earlier_trials
 from environments.plugins import Refused, require
 from flows.cli import consent, validation
 from flows.cli.arguments import overrides_only
@@ -26,13 +25,15 @@ from tasks.importing import HISTORY, Imported, imported
 from tasks.system.home import home
 
 TEMPLATE = Path(__file__).with_name("template")
-COPIED = {"command": TEMPLATE, "grpo": TEMPLATE / "grpo"}
-IMPORTED = {"sb3": TEMPLATE / "sb3/train.py", "rl-zoo": TEMPLATE / "rl-zoo/ppo.yml"}
-"""What a new environment is copied or imported from, by what it trains with."""
+TEMPLATES = {
+    "command": TEMPLATE, "grpo": TEMPLATE / "grpo",
+    "sb3": TEMPLATE / "sb3/train.py", "rl-zoo": TEMPLATE / "rl-zoo/ppo.yml",
+}  # fmt: skip
+"""What a new environment is made of, by what it trains with: a folder is copied, a file is imported."""
 ACCOUNT = "imported.md"
 """File with the account of a conversion, beside environment.toml."""
 SKILL_SOURCE = Path(__file__).with_name("skill")
-SKILL, WORD = "SKILL.md", "AGENTS.md"
+SKILL = "SKILL.md"
 env = App(name="env", help="List, create, import, check and prepare environments.", group_commands="Commands")
 skill = App(name="skill", help="Teach a coding agent to use Nightshift.")
 
@@ -67,25 +68,21 @@ def write_environment(folder: Path, kind: str = "command") -> str:
     """Write a template into a folder, and return a message with the next command. Raises Refused: one of the files
     exists already, or there is no such kind.
     """
-    require(kind, {**COPIED, **IMPORTED}, "kind")
-    typed = shlex.quote(as_typed(folder))
-    then = f"next: nightshift env validate {typed} && nightshift run {typed} --trials 5"
-    if kind in IMPORTED:
-        files = import_environment(str(IMPORTED[kind]), folder, "")["files"]
-        own = next(file for file in files if file.startswith("repository/"))
-        return f"wrote {folder}: {own} is to be edited; of your own, `nightshift env import` makes the same\n{then}"
-    contents = {file.name: file.read_text() for file in sorted(COPIED[kind].iterdir()) if file.is_file()}
-    for name in contents:
-        if (folder / name).exists():
-            raise Refused(f"{folder / name} exists already: choose another folder, or write {FILE} yourself")
-    title = folder.resolve().name
-    contents[FILE] = f"title = {tomlkit.string(title).as_string()}\n{contents[FILE]}"
-    contents["program.md"] = f"# {title}\n\n{contents['program.md']}"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in contents.items():
-        (folder / name).write_text(text)
-    leave_word(folder)
-    return f"wrote {folder}: {', '.join(contents)}\n{then}"
+    require(kind, TEMPLATES, "kind")
+    source, typed = TEMPLATES[kind], shlex.quote(as_typed(folder))
+    if source.is_file():
+        files = import_environment(str(source), folder, "")["files"]
+    else:
+        copied = {file.name: file for file in sorted(source.iterdir()) if file.is_file()}
+        for name in copied:
+            if (folder / name).exists():
+                raise Refused(f"{folder / name} exists already: choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, file in copied.items():
+            shutil.copyfile(file, folder / name)
+        files = list(copied)
+    next_command = f"nightshift env validate {typed} && nightshift run {typed} --trials 5"
+    return f"wrote {folder}: {', '.join(files)}\nnext: {next_command}"
 
 
 @env.command(name="import")
@@ -104,11 +101,7 @@ def env_import(place: str, /, *, to: Path | None = None, source: str = "", trust
     folder = account["folder"]
     page = Path(folder, ACCOUNT)
     print(f"wrote {folder}; {page}:\n", *map(terminal.clean, page.read_text().splitlines()), "", sep="\n", flush=True)
-    try:
-        facts = validation.validate(folder, {}, trust)
-    except Refused as lacking:
-        again = f"{folder} is written; when that is settled: nightshift env validate {shlex.quote(folder)}"
-        raise Refused(f"{lacking}\n{again}") from lacking
+    facts = validation.validate(folder, {}, trust)
     print(f"{validation.shown(facts, folder)}\nthen: {account['next']}")
     return 0
 
@@ -122,10 +115,7 @@ def env_validate(environment: str, /, *, set_: Settings = None, trust: Trust = F
     Example: nightshift env validate ./my-problem
     """
     facts = validation.validate(environment, overrides_only(set_ or []), trust)
-    if json:
-        terminal.print_json(facts)
-    else:
-        print(validation.shown(facts, environment))
+    terminal.tell(facts, validation.shown(facts, environment), json)
     return 0
 
 
@@ -179,7 +169,6 @@ def _write(target: Path, made: Imported) -> None:
                 path.write_text(content, "utf-8")
             else:
                 shutil.copy(content, path)
-        leave_word(root)
         root.rename(target)
 
 
@@ -218,9 +207,3 @@ def skill_install(*, to: Path | None = None) -> int:
     (place / SKILL).write_text(f"{text}\nWhere a shell does not find `nightshift`, it is `{command}`.\n")
     print(f"wrote {place / SKILL}")
     return 0
-
-
-def leave_word(folder: Path) -> None:
-    """Tell agents that come upon an environment how it is used; a file of the user's own stays."""
-    if not (folder / WORD).exists():
-        shutil.copyfile(SKILL_SOURCE / WORD, folder / WORD)

@@ -115,7 +115,14 @@ def rerun(campaign: str, trial: int, /, *, server: Server = None, json: Json = F
     Example: nightshift rerun night 7
     """
     server_process.settle_in(home())
-    return foreground.rerun(campaign, trial, server, json)
+    from flows.rerun import check
+    from flows.rerun import rerun as flow
+
+    ledger = Ledger.open(campaign)
+    campaign_lock.check_idle(ledger)
+    check(ledger, ledger.history(), trial)
+    ledger.verify()
+    return foreground.run_and_show(flow, {"name": campaign, "trial": trial}, server, json)
 
 
 def try_(
@@ -144,7 +151,7 @@ def try_(
         runs: Runs, each under a seed of its own. Several tell the spread between them.
     """
     server_process.settle_in(home())
-    from flows.cli import single_runs, trying  # these import Prefect
+    from flows.cli import single_runs  # imports Prefect
 
     edit, overrides = read_diff(diff, "--diff") if diff else None, overrides_only(set_ or [])
     side = {"run": single_runs.Side(f"--diff {diff}", parse_params(params, "--params"), edit)}
@@ -154,4 +161,4 @@ def try_(
         question = single_runs.in_campaign(side, Ledger.open(in_))
     else:
         raise Refused("name one of the two: an environment (with --set), or --in CAMPAIGN")
-    return trying.attempt(question, runs, seed, single_runs.isolated(isolation, allow_unsandboxed), json)
+    return single_runs.attempt(question, runs, seed, single_runs.isolated(isolation, allow_unsandboxed), json)

@@ -129,19 +129,16 @@ def logs(campaign: str, trial: int | None = None, /, *, follow: Annotated[bool, 
     number = numbers[-1] if trial is None else trial
     if number not in numbers:
         raise Refused(f"campaign {campaign!r} has no trial {number}: it has 0 to {numbers[-1]}")
-    folder, printed, shown, is_over = ledger.place(number), dict[Path, int](), "", False
+    folder, printed, is_over = ledger.place(number), dict[Path, int](), False
     while not is_over:
         is_over = not follow or folder.trial.is_file() or not campaign_lock.is_running(ledger)
         for heading, path in _logs(folder.path, number):
-            lines = clean(path.read_text(errors="replace"))
-            new = lines[printed.get(path, 0) : None if is_over else -1]  # the last may be unfinished
-            printed[path] = printed.get(path, 0) + len(new)
-            if new and heading != shown:
-                print(heading)
-                shown = heading
-            print("".join(f"{line}\n" for line in new), end="", flush=True)
+            before, lines = printed.get(path, 0), clean(path.read_text(errors="replace"))
+            if new := lines[before : None if is_over else -1]:  # the last may be unfinished
+                print(*[heading] * (before == 0), *new, sep="\n", flush=True)
+                printed[path] = before + len(new)
         time.sleep(0.0 if is_over else 1.0)
-    if not shown:
+    if not printed:
         print(f"trial {number} has printed nothing: {terminal.short(folder.log)}")
     return 0
 

@@ -1,4 +1,4 @@
-"""Training runs outside of any campaign, without Prefect's server and MLflow: for `try` and `compare`.
+"""Training runs outside of any campaign, without Prefect's server and MLflow: `nightshift try`, and those of `compare`.
 
 Prefect reads its settings when this is imported: `settle_in` comes before.
 """
@@ -6,13 +6,16 @@ Prefect reads its settings when this is imported: `settle_in` comes before.
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import shutil
+import statistics
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -23,16 +26,19 @@ from environments.score import Score
 from environments.space import Value
 from flows.cli import consent
 from flows.cli.arguments import parse_params, placed, read_diff
+from flows.views import terminal
 from flows.views.terminal import clean
 from tasks.evaluate import judge_run
 from tasks.machine.slots import Slots, slots_of
 from tasks.numbers import number
 from tasks.proposing.validation import originals
 from tasks.recipes.preparing import check_gpus, hold_to, laid, prepare
-from tasks.run_checks import plausible, plausible_beside
+from tasks.run_checks import learned_nothing, plausible, plausible_beside
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
 from tasks.sandbox.program import CannotStart
+from tasks.stats.design import design_of
+from tasks.stats.permutation import pooled
 from tasks.store.ledger import Ledger, campaigns, freeze
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees, interrupt
@@ -41,7 +47,11 @@ from tasks.system.home import home
 from tasks.train import UNSANDBOXED, run_program
 from tasks.trial import Params, Proposal, Run, best
 
-FILE = "fresh.json"
+FILE, TRIES = "fresh.json", ".tries"
+TRIALS = 20
+"""Of a campaign, for the certificate whose smallest likely gain is told."""
+POWER = 0.8
+"""A gain is said to be shown if it is shown this often."""
 POLL_SECONDS = 0.2
 
 
@@ -111,22 +121,31 @@ class Stage:
     marker: str = field(default_factory=lambda: f"single-{secrets.token_hex(4)}")
     """Identifies its processes."""
 
-    def make(self, jobs: Sequence[Job], done: Sequence[FreshRun] = ()) -> Generator[FreshRun, None, None]:
-        """Make runs side by side in the slots of this machine. A signal, and the end of the iteration, end all of them.
+    def make(
+        self, jobs: Sequence[Job], done: Sequence[FreshRun], is_over: Callable[[Sequence[FreshRun]], object]
+    ) -> list[FreshRun]:
+        """Make runs side by side in the slots of this machine, beside the `done` ones of which they must not be copies;
+        all of both. Each is told on stderr. A signal, and what `is_over` says of the runs so far, end those that go on.
 
-        Raises ChildProcessError: no process could be started. (done: earlier runs, of which these must not be copies)
+        Raises ChildProcessError: no process could be started.
         """
+        made = [*done]
         siblings = {arm: [one.run for one in done if one.arm == arm] for arm in self.sides}
         with interrupt.deferred(), ThreadPoolExecutor(len(self.slots.parts)) as pool:
             running = {pool.submit(self._run, job, siblings[job.arm]) for job in jobs}
             try:
                 while running:
                     ended, running = wait(running, POLL_SECONDS, FIRST_COMPLETED)
-                    yield from (future.result() for future in ended)
+                    for one in (future.result() for future in ended):
+                        made.append(one)
+                        print_aside(f"{one.arm.upper()} {one.number}  seed {one.run.seed:<10}  {score_text(one.score)}")
+                    if ended and is_over(made):
+                        break
                     interrupt.check()
             finally:
                 with interrupt.asked():
                     pool.shutdown(cancel_futures=True)
+        return made
 
     def _run(self, job: Job, siblings: list[Run]) -> FreshRun:
         """Train and judge, in a slot; an implausible run is a crash."""
@@ -283,6 +302,69 @@ def stage_in(folder: Path, environment: Environment, sides: Mapping[str, Side], 
 def isolated(level: str, allow_unsandboxed: bool) -> Isolation:
     """The sandbox of all runs. Refused if this machine does not offer it. (level: `auto` takes the strongest)"""
     return Isolation(choose(level), allow_unsandboxed)
+
+
+def attempt(question: Question, runs: int, seed: int | None, isolation: Isolation, as_json: bool) -> int:
+    """Run the one side of a question, and say how it scored; 0 when every run has a score, else 1."""
+    side = question.sides["run"]
+    with set_up(question, TRIES, isolation) as stage:
+        first = secrets.randbelow(2**31) if seed is None else seed
+    done = measure(stage, [(first + turn) % 2**31 for turn in range(runs)])
+    document = document_of(stage, done, is_baseline=not (question.program or side.params or side.edit))
+    terminal.tell(document, "\n".join([*words(stage, done, document), f"see {document['directory']}"]), as_json)
+    return 1 if document["error"] else 0
+
+
+def measure(stage: Stage, seeds: Sequence[int]) -> list[FreshRun]:
+    """Train and judge under each seed, each on units of its own, until a run has no score."""
+    jobs = [Job("run", n, seed, Draw(secrets.randbelow(2**63))) for n, seed in enumerate(seeds, 1)]
+    return stage.make(jobs, [], lambda runs: any(one.score.value is None for one in runs))
+
+
+def document_of(stage: Stage, done: Sequence[FreshRun], is_baseline: bool) -> dict[str, Any]:
+    """The output of `--json`: the facts of the last run, or of one that crashed, and what all of them say together."""
+    problem, last = stage.environment, next((one for one in done if one.score.value is None), done[-1])
+    scores = [one.score.value for one in done if one.score.value is not None]
+    return {
+        "environment": problem.name, "params": stage.sides["run"].params, "metric": problem.metric,
+        "direction": problem.direction, "isolation": stage.isolation.level,
+        **stage.facts(last), "steps": last.run.steps, "score": None if last.score.error else statistics.fmean(scores),
+        **noise_of(scores, problem.deterministic, is_baseline), "runs": [stage.facts(one) for one in done],
+    }  # fmt: skip
+
+
+def words(stage: Stage, done: Sequence[FreshRun], document: dict[str, Any]) -> list[str]:
+    """What the runs say, a sentence a line."""
+    last, metric = done[-1], stage.environment.metric
+    if document["error"]:
+        return [f"crash: {document['error']}"]
+    lines = [f"{metric} {score_text(last.score)} after {last.run.seconds:.1f} s of training"]
+    if len(done) > 1:
+        mean, sd = number(document["score"]), number(document["sd"])
+        lines = [f"{metric} {mean} on average over {len(done)} runs; spread between runs: sd {sd}"]
+    if shown := document["detectable"]:
+        lines.append(
+            f"smallest gain that a certificate likely sees ({POWER:.0%} of the time, {shown['champion']} v "
+            f"{shown['baseline']} fresh runs, as after {TRIALS} trials): {number(shown['gain'])}"
+        )
+    if still := learned_nothing(stage.folder.parent / last.run.dir, metric):
+        lines.append(f"learned nothing: {still}")
+    return lines
+
+
+def noise_of(scores: Sequence[float], deterministic: bool, of_baseline: bool) -> dict[str, Any]:
+    """The spread between runs, and of a baseline the smallest gain that would likely be certified; None below two."""
+    from scipy import special  # type: ignore[import-untyped]
+
+    noise = pooled([scores])
+    if noise is None:
+        return {"sd": None, "detectable": None}
+    design = design_of(TRIALS, deterministic)
+    arms, level = design.groups[-1], design.levels[-1]
+    # A true gain that both arms show with POWER at this level, in the normal approximation.
+    gain = float(special.ndtri(POWER) - special.ndtri(level)) * noise.sd * math.sqrt(1 / arms[0] + 1 / arms[1])
+    shown = {"champion": arms[0], "baseline": arms[1], "power": POWER, "gain": gain}
+    return {"sd": noise.sd, "detectable": shown if of_baseline else None}
 
 
 def print_aside(text: str) -> None:

@@ -55,11 +55,6 @@ def shown(facts: dict[str, Any], environment: str) -> str:
     return "\n".join([*lines, f"valid{with_warnings}; next: nightshift try {shlex.quote(environment)}"])
 
 
-def warnings(environment: Environment) -> list[str]:
-    """What is likely a mistake, a sentence or two each. Files are searched as text; no code runs and none is parsed."""
-    return [*_of_judge(environment), *_of_space(environment), *_of_program(environment)]
-
-
 def lacking(environment: Environment) -> list[str]:
     """What its programs read and import, and this machine lacks; they may be meant for another one."""
     level, of_taskset = choose("auto"), missing_in_taskset(environment)
@@ -70,37 +65,31 @@ def lacking(environment: Environment) -> list[str]:
     return [*missing(environment, level).values(), *of_taskset]
 
 
-def _of_judge(environment: Environment) -> Iterator[str]:
-    """A judge that does not see the result, or a search in the wrong direction."""
-    command = str(environment.judge.model_dump().get("eval_cmd", "{out}"))
-    if "out" not in PLACEHOLDER.findall(command):
-        yield (
-            "eval_cmd never mentions {out}, so it cannot see what training left, and every trial scores alike: add "
-            "an argument such as {out}"
+def warnings(environment: Environment) -> list[str]:
+    """What is likely a mistake, a sentence each. Files are searched as text; no code runs and none is parsed."""
+    doubts = [*_of_direction(environment), *_of_program(environment)]
+    if "out" not in PLACEHOLDER.findall(str(environment.judge.model_dump().get("eval_cmd", "{out}"))):
+        doubts.append("eval_cmd cannot see what training left, and every trial scores alike: add the argument {out}")
+    if not environment.space:
+        doubts.append(
+            "there is no [space] that a search could vary: add a parameter, or have code edited (--proposer agent): "
+            'space.lr = { type = "float", low = 1e-4, high = 1.0, log = true, default = 1e-3 }'
         )
+    for name in filter(SEED.fullmatch, environment.space):
+        doubts.append(
+            f"space.{name}: a search would pick the luckiest seed: take it out of [space], and use the run's own "
+            "(seed in config.json, {seed} in train_cmd)"
+        )
+    return doubts
+
+
+def _of_direction(environment: Environment) -> Iterator[str]:
     words = re.split(r"[^a-z0-9]+", environment.metric.lower())
     told = [word for word in words if word in MORE_IS_BETTER | MORE_IS_WORSE][-1:]
     opposite = MORE_IS_BETTER if environment.direction == "minimize" else MORE_IS_WORSE
     if opposite.intersection(told) and not NEGATED.intersection(words):
-        yield (
-            f'direction = "{environment.direction}" for the metric {environment.metric!r}: by its name, the search '
-            "would keep the worst trials: turn the direction round, or rename the metric"
-        )
-
-
-def _of_space(environment: Environment) -> Iterator[str]:
-    """A space that is empty or has a seed."""
-    if not environment.space:
-        yield (
-            "there is no [space], so a search has no parameter to vary: add one, such as "
-            'space.lr = { type = "float", low = 1e-4, high = 1.0, log = true, default = 1e-3 }, or have code edited '
-            "(--proposer llm_diff or agent)"
-        )
-    for name in filter(SEED.fullmatch, environment.space):
-        yield (
-            f"space.{name}: a search would pick the luckiest seed, and fresh runs of the champion would repeat it: "
-            "take it out of [space], and use the run's own (seed in config.json, {seed} in train_cmd)"
-        )
+        fact = f'direction = "{environment.direction}" for the metric {environment.metric!r}'
+        yield f"{fact} would keep the worst trials: turn the direction round, or rename the metric"
 
 
 def _of_program(environment: Environment) -> Iterator[str]:
@@ -112,13 +101,12 @@ def _of_program(environment: Environment) -> Iterator[str]:
     text = "\n".join(path.read_text("utf-8", "replace") for path in files)
     if not environment.deterministic and "seed" not in stated and "seed" not in text.lower():
         yield (
-            "neither train_cmd nor a file of the program mentions a seed, so all runs may be the same run, and no "
-            "certificate could tell luck from progress: add an argument such as --seed {seed}, or state "
-            "deterministic = true"
+            "neither train_cmd nor a file of the program mentions a seed, so all runs may be the same run: add an "
+            "argument such as --seed {seed}, or state deterministic = true"
         )
     for name in environment.space:
         if name not in stated and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):
             yield (
-                f"parameter {name!r} stands neither in train_cmd nor in a file of the program, so varying it changes "
-                f"nothing: add an argument such as --{name} {{{name}}}, or read it from config.json"
+                f"parameter {name!r} stands neither in train_cmd nor in a file of the program, so nothing reads it: "
+                f"add an argument such as --{name} {{{name}}}, or read it from config.json"
             )

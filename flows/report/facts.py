@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections import defaultdict
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter
+
 from flows import status
 from flows.report import figures
-from flows.report.shareable import without_secrets
 from flows.views.terminal import duration
 from tasks.describe import changes, in_short, short_value
 from tasks.proposers.tpe import Tpe
@@ -21,13 +23,14 @@ from tasks.proposing.brief import Brief
 from tasks.spending import parts
 from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
-from tasks.system.redact import capped, clean
+from tasks.system.redact import Secret, capped, clean, known_secrets, one_line, scrub, without_passwords
 from tasks.trial import History, Trial, baseline, best
 
 REASON, INCIDENTS = 160, 60
 """Characters of a reason in a table, and incidents that are shown."""
 TOLD = ("orphans", "prefect", "tracking", "machine", "rerun", "guards", "launch", "view")
 """Events that are told as they are."""
+HISTORY = TypeAdapter(History)
 NUMBER = re.compile(r"-?\d[\d.,e+-]*")
 FEWEST, POINTS = 6, 3
 """Scored trials that TPE needs to suggest something, and its points that are shown."""
@@ -218,10 +221,24 @@ def _befallen(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
         if kind == "life":
             if ended.get("state") != "finished":
                 what = f"it stopped: {ended['reason']}" if ended else "its process was killed or interrupted"
-                yield "resumed", capped(visible(f"{duration(event.get('spent_before', 0.0))} in, {what}"), 2 * REASON)
+                yield "resumed", one_line(f"{duration(event.get('spent_before', 0.0))} in, {what}", 2 * REASON)
             ended = {}
         elif kind in ("end", "continued"):  # continued by the next flow run
             ended = event if kind == "end" else {"state": "finished"}
         elif kind in TOLD and event.get("what") != "begun":  # a launch
             facts = (f"{key}: {value}" for key, value in event.items() if key not in ("time", "event", "pid"))
-            yield kind, capped(visible(event.get("words", ", ".join(facts))), 2 * REASON)
+            yield kind, one_line(event.get("words", ", ".join(facts)), 2 * REASON)
+
+
+def shareable(text: str) -> str:
+    """The text without secrets, and with `~` for the user's own folder, whose name may be a person's."""
+    own = os.environ.get("HOME", "").rstrip("/")  # empty where it is unset or the root
+    return without_passwords(re.sub(rf"(?<![\w.~-]){re.escape(own)}(?![\w.-])", "~", text) if own else text)
+
+
+def without_secrets(history: History) -> History:
+    """The history with `[secret NAME]` in place of each secret, before a long value is cut in the middle of one."""
+    secrets = [Secret(re.sub(r"\W", "_", secret.name), secret.form) for secret in known_secrets()]
+    stored = HISTORY.dump_json(history)
+    shown = scrub(stored, secrets)
+    return history if shown == stored else HISTORY.validate_json(shown)

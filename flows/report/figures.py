@@ -95,13 +95,9 @@ def importances(environment: Environment, history: History) -> dict[str, float] 
     there is none. Of ranks, since one trial that diverged would explain everything.
     """
     seen, scored = _scored_points(environment, history)
-    if len(seen.axes) < 2:
-        return "Fewer than two parameters were varied."
-    if len(scored) < FEWEST:
-        return f"Too few trials have a score to tell parameters apart: {len(scored)}, needed are {FEWEST}."
     _, ranks = np.unique([trial.score.utility for trial, _ in scored], return_inverse=True)
-    if not ranks.any():
-        return "All scores are equal."
+    if len(seen.axes) < 2 or len(scored) < FEWEST or not ranks.any():
+        return f"To tell parameters apart takes two that were varied, and {FEWEST} trials with different scores."
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
     from optuna.samplers import RandomSampler
 

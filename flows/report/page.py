@@ -19,8 +19,7 @@ import jinja2
 
 from flows import status
 from flows.report import figures
-from flows.report.facts import Facts, in_a_line, visible
-from flows.report.shareable import shareable
+from flows.report.facts import Facts, in_a_line, shareable, visible
 from flows.views.terminal import code, duration
 from tasks.describe import short_value
 from tasks.numbers import number

@@ -24,15 +24,17 @@ def checked_environment(reference: str, overrides: dict[str, Value]) -> Environm
     environment = environments.named(reference, overrides)
     environment.check_files()
     trust.require(environment)
-    environment.check()
-    train.check(environment)
-    evaluate.check(environment)
-    _check_names(environment)
+    check(environment)
     return environment
 
 
-def _check_names(environment: Environment) -> None:
-    """Refuse a parameter that a command line would get the engine's own value in place of."""
+def check(environment: Environment) -> None:
+    """Refuse an environment whose judge or program cannot be started, or that has a parameter in place of which a
+    command line would get the engine's own value.
+    """
+    environment.check()
+    train.check(environment)
+    evaluate.check(environment)
     ours = train.placeholders(environment, {}, Path("out"), seed=0)
     for key in ("train_cmd", "check_cmd"):
         for _, name, _, _ in string.Formatter().parse(getattr(environment, key)):

@@ -15,7 +15,6 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from flows.views.own_servers import login_steps, serves
 from flows.views.terminal import binaries, cleaned, duration, put, short, whole
 from tasks.describe import parameter_changes
 from tasks.numbers import number
@@ -34,18 +33,12 @@ Document = Mapping[str, Any]
 def show(document: Document, path: Path, console: Console) -> None:
     """Print all of it. (path: the campaign's directory)"""
     document = cleaned(document)
-    for line in trial_lines(document) if document["trials"] else ():
+    for line in (HEADING, *map(trial_line, document["trials"])) if document["trials"] else ():
         put(console, line)
     console.print()
     for line in outcome(document):
         console.print(line, highlight=False)
     what_next(document, path, console)
-
-
-def trial_lines(document: Document) -> Iterator[Text]:
-    """A line per trial below a heading."""
-    yield HEADING
-    yield from map(trial_line, document["trials"])
 
 
 def campaign_lines(summaries: Sequence[Document]) -> Iterator[Text]:
@@ -130,7 +123,6 @@ def _notes(document: Document) -> Iterator[str]:
 def what_next(document: Document, path: Path, console: Console) -> None:
     """Print what to open, and how to go on. (path: the campaign's directory)"""
     directory, here, urls, name = short(path), binaries(), document["urls"], document["campaign"]
-    servers = [one for one in document["servers"] if any(serves(one, url) for url in urls.values())]
     champion, is_running, mlflow = document["champion"], document["state"] == "running", urls.get("mlflow_command", "")
     records = 0 if is_running else document["waiting_to_record"]
     files = {"report": "report.html", "results": "results.tsv"}
@@ -140,7 +132,6 @@ def what_next(document: Document, path: Path, console: Console) -> None:
         "its changes": f"git -C {shlex.quote(directory + '/lineage.git')} diff baseline champion" if champion else "",
         "prefect": urls.get("prefect", "") if is_running else "",
         "mlflow": urls.get("mlflow_url") or re.sub(r"\b(mlflow ui|nightshift up)\b", rf"{here}\1", mlflow),
-        **login_steps(servers),
         "go on": f"{here}nightshift resume {name}" if document["state"] in ("stopped", "interrupted") else "",
         "waiting": f"{records} of its records wait for MLflow: {here}nightshift sync {name}" if records else "",
     }

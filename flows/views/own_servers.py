@@ -1,11 +1,10 @@
-"""Our own running servers, as status and `nightshift up` show them: where they are, and how to log in."""
+"""Our own running servers: where they are, for the status, and how to log in, for `nightshift up`."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from flows.views.terminal import short
 from tasks.system.daemon import Daemon
@@ -22,11 +21,6 @@ def own_servers(home: Path) -> list[Server]:
     living = {name: Daemon(home / ".prefect", note).living() for name, note in notes.items()}
     login = str(login_file(home))
     return [{"name": name, "url": note.url, "login": login} for name, note in living.items() if note]
-
-
-def serves(server: Server, page: str) -> bool:
-    """Whether a page's address is one of the server's own."""
-    return urlsplit(page).netloc == urlsplit(server["url"]).netloc
 
 
 def login_steps(servers: Sequence[Server]) -> dict[str, str]:

@@ -56,6 +56,14 @@ def print_json(document: object) -> None:
     print(json.dumps(document, indent=2, allow_nan=False))
 
 
+def tell(document: object, words: str, as_json: bool) -> None:
+    """Print a document, or what it says in words."""
+    if as_json:
+        print_json(document)
+    else:
+        print(words)
+
+
 def clean(text: str) -> str:
     """A text as one line without control characters: what is not printable is escaped, as in \\x1b."""
     line = " ".join(text.split())

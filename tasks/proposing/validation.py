@@ -67,7 +67,7 @@ class ProposalChecks:
         is_new = proposal.edit and (champion is None or proposal.edit != champion.proposal.edit)
         # Without a check that runs here, another machine would be rented for seconds.
         if is_new and (self.environment.check_cmd or not self.environment.remote):
-            return self._smoke(proposal, brief.seed)
+            return self.smoke(proposal, brief.seed)
         return None
 
     def program_of(self, suggestion: Suggestion, start: Trial | None) -> tuple[str | None, int]:
@@ -85,7 +85,7 @@ class ProposalChecks:
         before = patched(base, kept) if kept else base
         return diff_of(base, {**before, **suggestion.files}) or None, number
 
-    def _smoke(self, proposal: Proposal, seed: int) -> str | None:
+    def smoke(self, proposal: Proposal, seed: int) -> str | None:
         """Run the edited program for some seconds, or its `check_cmd`; the reason of a failure, or None.
 
         No checkpoint so early is no fault: it may be saved at the end.

@@ -9,7 +9,6 @@ import re
 import shlex
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,9 @@ from tasks.record import reconcile, record
 from tasks.store import campaign_lock
 from tasks.store.campaign_lock import left_alone
 from tasks.store.ledger import Ledger, free_name
-from tests.importing.test_prime_rl import OLD
 from tests.support.histories import decided
 from tests.support.ledgers import created, stored
+from tests.support.processes import wait_for
 from tests.support.toy import GREEDY, QUADRATIC, command, environment, nightshift, quadratic, slow, start, status
 
 
@@ -63,9 +62,7 @@ def test_every_verb_has_a_help_with_an_example(capsys: pytest.CaptureFixture[str
     ("arguments", "why"),
     [
         (("bogus",), "bogus"),
-        (("run", "cartpole", "--trials", "many"), "--trials"),
         (("run", "cartpol", "--trials", "3"), "unknown environment 'cartpol'. Did you mean 'cartpole'?"),
-        (("run", ""), "environment: String should have at least 1 character"),
         (("resume",), "no campaign is unfinished"),
     ],
 )
@@ -103,10 +100,8 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
     watched = nightshift("status", "--watch")
     assert watched.returncode == 0, watched.stderr
     assert "far is finished: all 2 trials done" in watched.stdout
-    deadline = time.monotonic() + 60
-    while "far is finished" not in (home / "far/console.log").read_text():
-        assert time.monotonic() < deadline, (home / "far/console.log").read_text()
-        time.sleep(0.1)
+    log = home / "far/console.log"
+    wait_for(lambda: "far is finished" in log.read_text(), why=log.read_text)
 
 
 def test_what_another_process_refuses_is_passed_on(
@@ -198,14 +193,7 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
         ("stop", "n"): "campaign 'n' is not running (it is interrupted)",
         ("status", "n", "--watch", "--json"): "exclude each other",
         ("status", "n", "--all"): "leave out CAMPAIGN",
-        (
-            "propose",
-            "n",
-            "--params",
-            '{"x": 1}',
-            "--base",
-            "1",
-        ): "--base 1: it names the finished trial of n that --diff",
+        ("propose", "n", "--params", '{"x": 1}', "--base", "1"): "--base 1: it names the finished trial of n that",
     }
     for arguments, why in cases.items():
         with pytest.raises(Refused, match=re.escape(why)):
@@ -231,7 +219,7 @@ def test_a_new_environment_is_valid_whatever_it_is_called_and_overwrites_nothing
     assert str(folder) in wrote
     assert shlex.split(commands)[:5] == ["nightshift", "env", "validate", str(folder), "&&"]
     found = checked_environment(str(folder), {})
-    assert (found.name, found.title) == (name, name)
+    assert found.name == name
     (folder / "environment.toml").unlink()
     with pytest.raises(Refused, match=r"\.py exists already"):
         write_environment(folder)
@@ -247,22 +235,13 @@ def test_a_run_begins_with_what_is_likely_a_mistake_and_finds_a_folder_by_its_ba
     assert done.returncode == 2 and "warning: direction = " in done.stderr and "127.0.0.1:9" in done.stderr
 
 
-@pytest.mark.parametrize("verb", ["new", "import", "export", "read"])
-def test_a_place_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Path, home: Path, verb: str) -> None:
+@pytest.mark.parametrize("arguments", [("env", "new"), ("export", "n", "--to"), ("propose", "n", "--diff")])
+def test_a_place_that_cannot_be_used_is_refused_with_the_reason(
+    tmp_path: Path, home: Path, arguments: tuple[str, ...]
+) -> None:
     (tmp_path / "file").write_text("theirs")
-    below = str(tmp_path / "file/below")
-    if verb == "import":
-        (tmp_path / "theirs").mkdir()
-        (tmp_path / "theirs/train.toml").write_text(OLD)
-    if verb in ("export", "read"):
-        stored(created(tmp_path), 3.0, 2.0)
-    arguments = {
-        "new": ("env", "new", below),
-        "import": ("env", "import", str(tmp_path / "theirs"), "--to", below),
-        "export": ("export", "n", "--to", below),
-        "read": ("propose", "n", "--diff", below),
-    }
-    done = nightshift(*arguments[verb])
+    stored(created(tmp_path), 3.0, 2.0)
+    done = nightshift(*arguments, str(tmp_path / "file/below"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert str(tmp_path / "file") in done.stderr and ("Not a directory" in done.stderr or "exists" in done.stderr)
     assert (tmp_path / "file").read_text() == "theirs"

@@ -17,7 +17,7 @@ from flows.cli.single_runs import between, certified_campaign, isolated, parse_s
 from tasks.system import file_trees
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
 from tests.support.question_pool import pool
-from tests.support.toy import nightshift, quadratic
+from tests.support.toy import quadratic
 from tests.support.trusting import trusted
 
 SHARING = """\
@@ -41,7 +41,7 @@ def ready(a: str, b: str, on: Path | None = None, runs: int | None = 4, seed: in
 
 def run(match: Match) -> Any:
     """The content of comparison.json after the last run."""
-    return match.play(lambda line: None)
+    return match.play()
 
 
 def laid_out(match: Match) -> list[Any]:
@@ -60,8 +60,9 @@ def scores(*values: float | None, up: bool = True) -> list[Score]:
 
 
 def test_a_clear_difference_is_found_and_stored_run_by_run(tmp_path: Path, home: Path) -> None:
-    found = run(ready("baseline", '{"x": 90}', noisy(tmp_path / "noisy")))
-    assert found["words"].startswith("B is better by ")
+    match = ready("baseline", '{"x": 90}', noisy(tmp_path / "noisy"))
+    found = run(match)
+    assert found["words"].startswith("B is better by ") and comparing.show(match, as_json=True) == 3
     assert found["low"] < found["gain"] < found["high"] < 0 and found["p"] == pytest.approx(2 / 70)
     assert {(row["arm"], row["number"]) for row in found["runs"]} == {(arm, n) for arm in "AB" for n in (1, 2, 3, 4)}
     assert len({row["seed"] for row in found["runs"]}) == 8, "fresh training seeds"
@@ -228,25 +229,9 @@ def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Pa
     assert list((home / ".comparisons").glob("*/*")) == []
 
 
-@pytest.mark.slow
-def test_the_command_tells_each_run_and_then_who_is_better(tmp_path: Path, home: Path) -> None:
-    folder = noisy(tmp_path / "noisy")
-    settled(campaign(folder), {"x": 50.0})
-    arguments = ("compare", '{"x": -50}', "night", "--runs", "4", "--set", "budget_seconds=4", "--on", str(folder))
-    done, again = nightshift(*arguments), nightshift(*arguments, "--json")
-    assert (done.returncode, again.returncode, again.stderr) == (3, 3, "")
-    told = [line.split("  seed ")[0] for line in done.stdout.splitlines()]
-    assert {f"{arm} {n}" for arm in "AB" for n in (1, 2, 3, 4)} <= {*told}
-    assert told[-1] == f"see {home / '.comparisons/noisy/0001/comparison.png'}"
-    found = json.loads(again.stdout)
-    assert found["words"].splitlines()[0] in told and found["verdict"] == "worse"
-    assert found["gain"] == pytest.approx(found["a"]["score"] - found["b"]["score"])
-
-
 def test_the_same_comparison_goes_on_and_more_runs_are_added_under_what_is_left_of_the_error(tmp_path: Path) -> None:
     folder = noisy(tmp_path / "noisy")
     match = ready("baseline", '{"x": 0.5}', folder)
-    assert with_more(match, (4, 4)) is match, "the runs that are missing come first"
     first = run(match)
     again = ready("baseline", '{"x": 0.5}', folder)
     assert again.stage.folder == match.stage.folder and again.missing(again.finished()) == []

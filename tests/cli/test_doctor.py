@@ -22,9 +22,9 @@ from flows.cli.app import app
 from flows.cli.doctor import Check, results
 from tests.support.nvml import nvml
 from tests.support.prime_rl_problem import laid
-from tests.support.toy import QUADRATIC, SANDBOX, nightshift, quadratic, told
+from tests.support.toy import QUADRATIC, SANDBOX, nightshift, quadratic, stated, told
 
-NAMES = ["isolation", "gpus", "machine", "home", "disk", "prefect", "mlflow", "remote"]
+NAMES = ["isolation", "gpus", "machine", "home", "prefect", "mlflow", "remote"]
 SECRET = "hunter2x"
 
 
@@ -54,14 +54,12 @@ def test_the_command_looks_at_everything_and_changes_nothing_but_making_the_home
     assert list(home.iterdir()) == []
 
 
-def test_what_is_not_well_is_a_line_with_its_remedy_and_the_exit_code_says_so(closed: str) -> None:
-    done = nightshift("doctor", PREFECT_API_URL=f"http://me:{SECRET}@{closed}/api")
-    assert done.returncode == 1
-    *lines, _ = done.stdout.splitlines()
+def test_what_is_not_well_is_a_line_with_its_remedy(home: Path) -> None:
+    home.mkdir(mode=0o755)
+    *lines, _ = nightshift("doctor").stdout.splitlines()
     assert [line.split()[1] for line in lines] == NAMES
-    (line,) = [line for line in lines if line.split()[1] == "prefect"]
-    assert line.startswith("BAD") and closed in line and "→ " in line
-    assert SECRET not in done.stdout + done.stderr
+    (line,) = [line for line in lines if line.split()[1] == "home"]
+    assert line.startswith("note") and f"→ `chmod 700 {home}`" in line
 
 
 def test_a_home_that_cannot_be_made_is_bad(
@@ -72,7 +70,7 @@ def test_a_home_that_cannot_be_made_is_bad(
     call = ["doctor", "--json", "--for", "cartpole"]
     assert app(call, exit_on_error=False, print_error=False, result_action="return_value") == 1
     home = json.loads(capsys.readouterr().out)["checks"][-1]
-    assert home["state"] == "bad" and "Not a directory" in home["fact"] and "NIGHTSHIFT_HOME" in home["remedy"]
+    assert home["state"] == "bad" and "Not a directory" in home["fact"] and "NIGHTSHIFT_HOME" in home["fact"]
 
 
 def test_gpus_in_use_are_named_a_driver_that_fails_is_bad_and_no_driver_is_a_note(
@@ -88,7 +86,7 @@ def test_gpus_in_use_are_named_a_driver_that_fails_is_bad_and_no_driver_is_a_not
 
 def test_a_stated_prefect_server_is_asked(home: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", f"{server}/")
-    check = checks.prefect(home)
+    check = checks.prefect()
     assert check.state == "ok" and check.fact.startswith(f"{server} answers, ")
 
 
@@ -96,9 +94,10 @@ def test_a_stated_prefect_server_is_asked(home: Path, server: str, monkeypatch: 
 def test_where_nothing_can_be_recorded_is_bad_and_shows_no_password(
     uri: str, closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert f"sqlite:///{tmp_path}/mlflow.db" in checks.mlflow(tmp_path).fact
+    monkeypatch.setenv("NIGHTSHIFT_HOME", str(tmp_path))
+    assert f"sqlite:///{tmp_path}/mlflow.db" in checks.mlflow().fact
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(secret=SECRET, closed=closed))
-    check = results({"mlflow": lambda: checks.mlflow(tmp_path)})["mlflow"]
+    check = results({"mlflow": checks.mlflow})["mlflow"]
     assert check.state == "bad" and check.remedy
     assert SECRET not in check.fact + check.remedy
 
@@ -128,7 +127,7 @@ def test_an_environment_on_the_cpu_is_in_order_from_its_files_to_its_room(tmp_pa
     ("name", "line", "word"),
     [
         ("environment", 'program = ["fit.py", "gone.py"]', "gone.py"),
-        ("sandbox", 'readable = ["/nowhere/at/all"]', "/nowhere/at/all"),
+        ("environment", 'readable = ["/nowhere/at/all"]', "/nowhere/at/all"),
         ("room", 'device = "cuda"', "no usable GPU"),
         ("data", '[prepare]\nprogram = "fit.py"\ndisk_gb = 1e6', "1e+06 GiB"),
     ],
@@ -137,12 +136,8 @@ def test_a_fault_of_an_environment_is_bad_with_its_remedy(
     name: str, line: str, word: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent) + ":/usr/bin:/bin")  # no nvidia-smi of this machine
-    folder = quadratic(tmp_path / "env")
-    file, key = folder / "environment.toml", line.partition(" ")[0]
-    kept = [old for old in file.read_text().splitlines() if not old.startswith(key)]
-    place = 0 if "[" not in line[:1] else len(kept)
-    file.write_text("\n".join([*kept[:place], line, *kept[place:]]) + "\n")
-    check = found(name, environments.load(folder), home)
+    toml = f"{QUADRATIC}\n{line}\n" if line.startswith("[") else stated(line)
+    check = found(name, environments.load(quadratic(tmp_path / "env", toml=toml)), home)
     assert check.state == "bad" and word in check.fact and check.remedy
 
 
@@ -167,33 +162,20 @@ def test_a_machine_for_prime_rl_is_in_order(tmp_path: Path, home: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("name", "how", "state", "word"),
+    ("name", "how", "word"),
     [
-        ("room", {"gpus": 1}, "bad", "gpus = 1"),
-        ("cuda", {"python": "echo The NVIDIA driver on your system is too old >&2; exit 1"}, "bad", "driver on your"),
-        ("prime_rl", {"fixed__prime_rl": "/nowhere"}, "bad", "no /nowhere/.venv/bin/rl"),
-        ("dry_run", {"fixed__group_size": 7}, "bad", "divisible by group_size 7"),
+        ("room", {"gpus": 1}, "gpus = 1"),
+        ("cuda", {"python": "echo The NVIDIA driver on your system is too old >&2; exit 1"}, "driver on your"),
+        ("dry_run", {"fixed__prime_rl": "/nowhere"}, "no /nowhere/.venv/bin/rl"),
+        ("dry_run", {"fixed__group_size": 7}, "divisible by group_size 7"),
     ],
 )
 def test_a_fault_of_a_gpu_box_has_its_line(
-    name: str, how: dict[str, Any], state: str, word: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, how: dict[str, Any], word: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     check = found(name, machine(tmp_path, **how), home)
-    assert check.state == state and word in check.fact, check
-    assert check.remedy
-
-
-def test_a_python_that_a_trial_cannot_see_is_bad(tmp_path: Path, home: Path) -> None:
-    environment = machine(tmp_path)
-    elsewhere = tmp_path / "elsewhere/bin/python3.12"
-    elsewhere.parent.mkdir(parents=True)
-    elsewhere.touch()
-    python = Path(str(environment.fixed["prime_rl"])) / ".venv/bin/python"
-    python.unlink()
-    python.symlink_to(elsewhere)
-    check = found("prime_rl", environment, home)
-    assert check.state == "bad" and str(elsewhere) in check.fact and "readable" in check.remedy
+    assert check.state == "bad" and word in check.fact and check.remedy, check
 
 
 def test_options_about_an_environment_want_one_and_an_unknown_one_is_refused() -> None:

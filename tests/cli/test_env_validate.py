@@ -42,7 +42,7 @@ def test_an_environment_for_another_machine_is_valid_here_with_what_is_lacking(h
 @pytest.mark.parametrize(
     ("old", "new", "warning", "remedy"),
     [
-        ("judge.py {out} {result}", "judge.py {result}", "eval_cmd never mentions {out}", "argument such as {out}"),
+        ("judge.py {out} {result}", "judge.py {result}", "eval_cmd cannot see", "argument {out}"),
         ("--x {x} --out", "--out", "parameter 'y' stands neither", "--y {y}"),
         (SPACE, "", "there is no [space]", "space.lr ="),
         (SPACE, SPACE.replace("space.x", "space.seed"), "space.seed: a search would pick", "config.json"),

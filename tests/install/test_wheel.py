@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,16 +28,6 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     return install(built, tmp_path_factory.mktemp("installed with spaces"))
 
 
-@pytest.fixture
-def packages(installed: Installed, tmp_path: Path) -> Iterator[Installed]:
-    """An environment whose packages may be changed, as links to those of the other."""
-    changed = Installed(tmp_path / "environment", tmp_path / "cwd", tmp_path / "user")
-    shutil.copytree(installed.prefix, changed.prefix, symlinks=True, copy_function=os.link)
-    changed.cwd.mkdir()
-    changed.home.mkdir()
-    return changed
-
-
 def test_the_wheel_holds_every_file_of_the_four_packages_and_nothing_else(tree: Path, built: Path) -> None:
     files = (path for package in PACKAGES for path in (tree / package).rglob("*") if path.is_file())
     stated = {path.relative_to(tree).as_posix() for path in files if "__pycache__" not in path.parts}
@@ -51,13 +38,6 @@ def test_the_wheel_holds_every_file_of_the_four_packages_and_nothing_else(tree: 
     assert held == stated
     assert catalogues == {name: (CHECKOUT / "flows/server" / name).read_bytes() for name in catalogues}
     assert b"nightshift = flows.cli:main" in scripts
-
-
-def test_an_installed_nightshift_plays_the_night_that_comes_along(installed: Installed) -> None:
-    done = installed.nightshift("replay")
-    assert done.returncode == 0, done.stderr
-    assert "certified" in done.stdout and list(installed.cwd.iterdir()) == []
-    assert (installed.home / ".local/share/nightshift/.replay/lander/report.html").is_file()
 
 
 def test_an_installed_nightshift_has_its_skill_for_agents(installed: Installed, tmp_path: Path) -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,45 +26,24 @@ from tasks.sandbox import outputs
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.orphans import marked
-from tests.support.act_programs import PRELUDE, ZEROS, at_step
+from tests.support.act_programs import PRELUDE, at_step
 from tests.support.champions import CART, TILT
 from tests.support.histories import tried
+from tests.support.processes import wait_for
 from tests.support.toy import SANDBOX
 
 WORK = ".recording-"
 
-PICKLED = """
-import pickle
-config = json.load(open("config.json"))
-with open(os.path.join(config["out"], "policy.json"), "rb") as file:
-    pickle.load(file)
-"""
 
-
-class Fires:
-    """A pickle that writes a file when it is read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, (f"touch {self.path}",)
-
-
-def night(
-    folder: Path,
-    act: str = TILT,
-    checkpoints: tuple[bytes, bytes] = (b'{"sign": -1}', b'{"sign": 1}'),
-    toml: str = CART,
-) -> Ledger:
+def night(folder: Path, act: str = TILT) -> Ledger:
     """A campaign in CartPole whose champion pushes towards the pole's tilt, and whose baseline away from it."""
     home = folder / "cart"
     home.mkdir()
-    (home / "environment.toml").write_text(toml)
+    (home / "environment.toml").write_text(CART)
     (home / "train.py").write_text(PRELUDE + act)
     ledger = CampaignSpec.of(environment=str(home), name="night").open()
     history: tuple[Any, ...] = ()
-    for checkpoint, value in zip(checkpoints, (9.0, 40.0), strict=True):
+    for checkpoint, value in ((b'{"sign": -1}', 9.0), (b'{"sign": 1}', 40.0)):
         trial = tried(history, value, params={"x": value / 100}, kind="keep")
         place = ledger.place_of(trial)
         program = workspace.prepare(place, ledger.program, ledger.environment, trial.proposal, seed=1)
@@ -114,19 +90,6 @@ def test_baseline_and_champion_play_one_episode_side_by_side(tmp_path: Path, hom
     assert (ledger.path / "episode.json").stat().st_mtime_ns == stamp and html(ledger) == shown
 
 
-@pytest.mark.skipif(SANDBOX.level == "none", reason="nothing confines a pickle here")
-def test_a_pickle_that_goes_off_does_so_in_the_sandbox_of_its_program(tmp_path: Path, home: Path) -> None:
-    fired = tmp_path / "fired"
-    pickled = pickle.dumps(Fires(fired))
-    ledger = night(tmp_path, PICKLED + ZEROS, (pickled, pickled))
-
-    record(ledger, SANDBOX.level)
-
-    assert not fired.exists()
-    made = episode.load(ledger.path)
-    assert made is not None and not made["reason"] and made["episodes"][0]["total"] == made["episodes"][1]["total"]
-
-
 def test_a_checkpoint_that_is_not_what_was_judged_does_not_play(tmp_path: Path, home: Path) -> None:
     ledger = night(tmp_path)
     (ledger.place(0).out / "policy.json").write_bytes(b'{"sign": 1}')
@@ -171,15 +134,11 @@ def test_a_kill_while_it_records_leaves_no_process_and_no_half_file(tmp_path: Pa
     ledger = night(tmp_path, "time.sleep(600)")
     engine = subprocess.Popen([sys.executable, "-c", KILLED, SANDBOX.level], cwd=Path(__file__).parents[2])
     name = f"{ledger.campaign.campaign_id}/recording"
-    ends = time.monotonic() + 60
-    while not [*ledger.path.glob(f"{WORK}*/baseline/judge.txt")] and time.monotonic() < ends:
-        time.sleep(0.05)
+    wait_for(lambda: [*ledger.path.glob(f"{WORK}*/baseline/judge.txt")])
     engine.send_signal(signal.SIGKILL)
     engine.wait()
 
-    while marked(name) and time.monotonic() < ends:
-        time.sleep(0.05)
-    assert not marked(name)
+    wait_for(lambda: not marked(name))
     assert not list(ledger.path.glob("episode.*"))
 
     (ledger.place(0).out / "policy.json").write_bytes(b"so that the next one ends at once")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tasks.store.ledger import Ledger
 from tests.support.histories import certified, night
 from tests.support.ledgers import created, filled
 from tests.support.prefect_api import ask
+from tests.support.processes import wait_for
 
 NOBODY = "http://127.0.0.1:9/api"
 """Where no server listens."""
@@ -37,13 +38,6 @@ def faults(ledger: Ledger) -> list[str]:
 def picture_of(ledger: Ledger) -> bytes:
     of = ledger.environment
     return png(draw(ledger.history(), ledger.campaign.name, of.metric, of.higher_is_better, ledger.certificates()))
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not true():
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(0.05)
 
 
 @contextlib.contextmanager
@@ -69,7 +63,7 @@ def test_a_night_makes_its_artifact_once_and_updates_it(tmp_path: Path, server: 
     filled(ledger, history[:1])
     with prefect_at(server), Artifacts(ledger, run, write_report) as kept_up:
         kept_up.show()
-        until(lambda: len(shown_at(server, run)) == 1)
+        wait_for(lambda: len(shown_at(server, run)) == 1)
         (before,) = shown_at(server, run)
         filled(ledger, history)
         store(ledger, certified(1, [1.0, 1.1, 0.9], [2.2, 2.3, 2.4], higher_is_better=False, error=0.01))
@@ -91,7 +85,7 @@ def test_a_server_that_is_down_is_noted_once_and_holds_nobody_up_not_even_an_int
     filled(ledger, history[:1])
     with contextlib.suppress(KeyboardInterrupt), prefect_at(NOBODY), Artifacts(ledger, None, write_report) as kept_up:
         kept_up.show()
-        until(lambda: faults(ledger) == ["artifact"])
+        wait_for(lambda: faults(ledger) == ["artifact"])
         early = (ledger.path / "progress.png").read_bytes()
         filled(ledger, history)
         kept_up.show()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from tasks.system.files import write_atomic
 from tasks.trial import Proposal
 from tests.support.histories import tried
 from tests.support.ledgers import created
+from tests.support.processes import wait_for
 from tests.support.terminals import printed, terminal
 
 
@@ -105,13 +105,6 @@ def test_no_line_of_the_live_view_is_wider_than_the_terminal(tmp_path: Path, wid
     assert all(label in shown for label in (" trial 1", " trial 2", " certifying", " so far", " spent", " ends"))
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(0.02)
-
-
 def test_into_a_file_go_plain_lines_of_what_was_decided_and_of_what_waits_for_a_person(tmp_path: Path) -> None:
     output = io.StringIO()
     with CampaignWatch("n", Console(file=output, width=WHOLE)):
@@ -123,7 +116,7 @@ def test_into_a_file_go_plain_lines_of_what_was_decided_and_of_what_waits_for_a_
         place = propose(ledger, 2)
         park(ledger, Parked(2, workspace.PROPOSAL.validate_json(place.proposal.read_bytes()), time.time() + 60, None))
         ledger.event("approval", trial=2)
-        wait_until(lambda: "approve" in output.getvalue())
+        wait_for(lambda: "approve" in output.getvalue())
     lines = output.getvalue().splitlines()
     assert [line.split()[:3] for line in lines if "tried" not in line] == [
         [">", "a", "recipe"], ["+", "0", "keep"], ["x", "1", "crash"], [">", "trial", "2"],
@@ -136,7 +129,7 @@ def test_on_a_terminal_the_live_view_stands_below_the_lines_and_is_gone_in_the_e
         ledger = campaign(tmp_path)
         with CampaignWatch("n", console):
             report(propose(ledger, 0), 1.0, loss=3.0)
-            wait_until(lambda: b"loss" in b"".join(written))
+            wait_for(lambda: b"loss" in b"".join(written))
             decide(ledger, 3.0)
     shown = b"".join(written).decode()
     assert "training" in shown and "as a test says" in shown and shown.count("keep") == 1
