@@ -3,7 +3,7 @@
 As in a certificate (tasks/stats/certificate.py), but two-sided. Every run is judged on units of its own: two programs
 that are good at different questions would else be told apart by questions that they share. Those of a finite pool are
 for `confirm`, so that no report question is used up. In runs/.comparisons/<environment>/0001/ are match.json, declared
-before the first run, a fresh.json of each finished run, and in the end comparison.json.
+before the first run, a fresh.json of each finished run, and in the end comparison.json and comparison.png.
 
 The same command goes on with a comparison that was killed, and shows one that is over: whoever asks again and again
 until a difference shows would find one. `--more` adds runs, under what is left of the error.
@@ -17,6 +17,7 @@ import random
 import re
 import secrets
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from flows.cli.single_runs import Draw, FreshRun, Job, Question, Side, Stage
 from flows.views import terminal
 from flows.views.terminal import clean
 from tasks.numbers import number, probability
+from tasks.plots import canvas
 from tasks.recipes import output
 from tasks.recipes.preparing import laid
 from tasks.run_checks import same_play, same_weights
@@ -250,9 +252,8 @@ def sentence(
 
 def strip(document: Mapping[str, Any]) -> list[str]:
     """The runs of both arms on one scale, a line each: `o` is a run, or several at one place, `|` the mean."""
-    runs = [run for run in document["runs"] if run["score"] is not None]
-    arms = {arm: [run["score"] for run in runs if run["arm"] == arm.upper()] for arm in ("a", "b")}
-    every = [run["score"] for run in runs]
+    arms = _values(document)
+    every = [value for values in arms.values() for value in values]
     if not every:
         return []
     low, span = min(every), max(every) - min(every)
@@ -263,6 +264,33 @@ def strip(document: Mapping[str, Any]) -> list[str]:
             line[round((value - low) / span * (WIDTH - 1)) if span else WIDTH // 2] = mark
         lines.append(f"{arm.upper()} [{''.join(line)}]  {f'mean {number(mean)}' if values else 'no score'}")
     return lines
+
+
+def draw(document: Mapping[str, Any], folder: Path) -> Path:
+    """A picture of the runs and their means, in this folder; the folder itself while there is no score."""
+    arms = _values(document)
+    if not any(arms.values()):
+        return folder
+    with canvas.styled():
+        figure = canvas.blank(7.0, 2.6)
+        axes = figure.subplots()
+        for row, (arm, values) in enumerate(arms.items()):
+            axes.plot(values, [-row] * len(values), "o", color=canvas.GREY, alpha=0.7)
+            if values:
+                axes.plot([document[arm]["score"]], [-row], "|", color=canvas.GREEN, markersize=26, markeredgewidth=3)
+        axes.set_yticks([0, -1], [canvas.plain(f"{arm.upper()}: {document[arm]['named']}", 40) for arm in arms])
+        axes.set_ylim(-1.6, 0.6)
+        axes.set_xlabel(canvas.plain(f"{document['metric']} of each fresh run; green: the mean"))
+        title = textwrap.fill(canvas.plain(document["words"].partition("\n")[0], 300), 110)
+        axes.set_title(title, fontsize=8, loc="left")
+        content = canvas.png(figure)
+    write_atomic(folder / "comparison.png", content)
+    return folder / "comparison.png"
+
+
+def _values(document: Mapping[str, Any]) -> dict[str, list[float]]:
+    runs = [run for run in document["runs"] if run["score"] is not None]
+    return {arm: [run["score"] for run in runs if run["arm"] == arm.upper()] for arm in ("a", "b")}
 
 
 def declare(question: Question, counts: Counts | None, seed: int | None, isolation: Isolation) -> Match:
@@ -340,7 +368,7 @@ def show(match: Match, as_json: bool) -> int:
     lines = [*strip(document), *map(clean, document["words"].splitlines())]
     if document["gain"] is not None and document["verdict"] == "not shown":
         lines.append("more runs of both may show one: nightshift compare --more 4")
-    terminal.tell(document, "\n".join([*lines, f"see {stage.folder}"]), as_json)
+    terminal.tell(document, "\n".join([*lines, f"see {draw(document, stage.folder)}"]), as_json)
     return EXIT_CODES[document["verdict"]]
 
 

@@ -167,16 +167,10 @@ def of_study(place: str, b: str | None) -> tuple[Named, Named]:
 
 
 def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Value]) -> Question:
-    """Both sides, of an entry such as `hyperparams/ppo.yml#CartPole-v1`, as `OwnScript.question` has them. Raises
-    Refused: there is no such entry.
+    """Both sides, of an entry `hyperparams/ppo.yml#CartPole-v1` or a folder of logs, as `OwnScript.question` has them.
+    Raises Refused: there is no such entry or folder.
     """
-    file, _, env = place.partition("#")
-    table = yaml_table(Path(file))
-    if isinstance(table, str):
-        raise Refused(f"--rl-zoo {place}: {table}: give a file of hyperparameters")
-    names = [name for name, entry in table.content.items() if isinstance(entry, dict) and STEPS in entry]
-    require(env, names, "entry", f"--rl-zoo {file}#ENTRY")
-    algo, tuned = Path(file).stem, table.content[env]
+    algo, env, tuned = _of_logs(Path(place)) if Path(place).is_dir() else _of_entry(place)
     default = {name: tuned[name] for name in OF_THE_TASK if name in tuned}
     project = draft / f"{algo}-{env}"
     project.mkdir()
@@ -186,6 +180,35 @@ def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Valu
     a, b = (f"the tuned {algo} of {env}", str(draft / "tuned.yml")), ("SB3's defaults", str(draft / "default.yml"))
     train, evaluate = (command.format(algo=algo, env=env) for command in (ZOO_TRAIN, ZOO_EVALUATE))
     return OwnScript(train, evaluate, project, minutes).question(a, b, draft, overrides)
+
+
+def _of_entry(place: str) -> tuple[str, str, dict[str, Any]]:
+    file, _, env = place.partition("#")
+    table = yaml_table(Path(file))
+    if isinstance(table, str):
+        raise Refused(f"--rl-zoo {place}: {table}: give a file of hyperparameters, or a folder of rl_zoo3.train")
+    names = [name for name, entry in table.content.items() if isinstance(entry, dict) and STEPS in entry]
+    require(env, names, "entry", f"--rl-zoo {file}#ENTRY")
+    return Path(file).stem, env, table.content[env]
+
+
+class _OrderedLoader(yaml.SafeLoader):  # type: ignore[misc]
+    """Reads the ordered dictionaries and tuples that RL Zoo writes beside a trained model, as lists."""
+
+
+_OrderedLoader.add_multi_constructor(
+    "tag:yaml.org,2002:python/", lambda loader, suffix, node: loader.construct_sequence(node, deep=True)
+)
+
+
+def _of_logs(folder: Path) -> tuple[str, str, dict[str, Any]]:
+    """Of a folder such as logs/ppo/CartPole-v1_1, as `rl_zoo3.train` leaves it."""
+    file = next(iter(folder.rglob("args.yml")), None)
+    if file is None:
+        raise Refused(f"--rl-zoo {folder}: there is no args.yml below it: give a folder as rl_zoo3.train leaves it")
+    files = (file, file.with_name("config.yml"))
+    stated, tuned = (dict(_OrderedLoader(each.read_text()).get_single_data()[0]) for each in files)
+    return str(stated["algo"]), str(stated["env"]), {key: value for key, value in tuned.items() if value is not None}
 
 
 def placeholders(command: str) -> set[str]:

@@ -33,7 +33,7 @@ TEMPLATES = {
 ACCOUNT = "imported.md"
 """File with the account of a conversion, beside environment.toml."""
 SKILL_SOURCE = Path(__file__).with_name("skill")
-SKILL = "SKILL.md"
+SKILL, WORD = "SKILL.md", "AGENTS.md"
 env = App(name="env", help="List, create, import, check and prepare environments.", group_commands="Commands")
 skill = App(name="skill", help="Teach a coding agent to use Nightshift.")
 
@@ -80,6 +80,7 @@ def write_environment(folder: Path, kind: str = "command") -> str:
         folder.mkdir(parents=True, exist_ok=True)
         for name, file in copied.items():
             shutil.copyfile(file, folder / name)
+        leave_word(folder)
         files = list(copied)
     next_command = f"nightshift env validate {typed} && nightshift run {typed} --trials 5"
     return f"wrote {folder}: {', '.join(files)}\nnext: {next_command}"
@@ -169,6 +170,7 @@ def _write(target: Path, made: Imported) -> None:
                 path.write_text(content, "utf-8")
             else:
                 shutil.copy(content, path)
+        leave_word(root)
         root.rename(target)
 
 
@@ -207,3 +209,9 @@ def skill_install(*, to: Path | None = None) -> int:
     (place / SKILL).write_text(f"{text}\nWhere a shell does not find `nightshift`, it is `{command}`.\n")
     print(f"wrote {place / SKILL}")
     return 0
+
+
+def leave_word(folder: Path) -> None:
+    """Tell agents that come upon an environment how it is used; a file of the user's own stays."""
+    if not (folder / WORD).exists():
+        shutil.copyfile(SKILL_SOURCE / WORD, folder / WORD)

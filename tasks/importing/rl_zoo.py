@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from environments import plugins
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _sb3
+from tasks.importing import Imported, Importer, Term, _original, _runner, _sb3, _source
 from tasks.importing._original import REPOSITORY, Table
-from tasks.importing._parameters import is_number
+from tasks.importing._parameters import ConvertedParameter, choice, is_number, number, sections
 
-ENTRY, STEPS = "hyperparams.yml", "n_timesteps"
+ENTRY, SAMPLER, STEPS = "hyperparams.yml", "hyperparams_opt.py", "n_timesteps"
 CLASSES = {name.lower(): name for name in _sb3.DEFAULTS} | {"ppo_lstm": "RecurrentPPO"}
 WRAPPED = ("env_wrapper", "vec_env_wrapper", "frame_stack")
 
@@ -42,8 +45,9 @@ class RlZoo(Importer):
             )
         parts = {key: _parts(value) for key, value in entry.items()}
         plain = {key: value for key, (_, value) in parts.items()}
-        space = _sb3.space(CLASSES[algorithm], plain)
-        left = []
+        sampler = _sampler(path)
+        space = _ranges(plain, CLASSES[algorithm], _suggested(sampler, algorithm) if sampler else {})
+        left = [] if sampler else [Term(f"ranges of {SAMPLER}", "not found: guessed around the entry's values")]
         if rest := [key for key in entry if key not in (*space, STEPS)]:
             left.append(Term(", ".join(rest), f"as they are in {ENTRY}: edit it, or put them into [space]"))
         steps, kwargs = plain[STEPS], entry.get("env_kwargs")
@@ -80,3 +84,55 @@ def _parts(value: object) -> tuple[str, Any]:
         return prefix, float(value.removeprefix(prefix)) if isinstance(value, str) else value
     except ValueError:
         return "", value
+
+
+def _sampler(path: Path) -> Path | None:
+    """The file with the ranges: above the entry's, in a checkout of RL Zoo, in its virtual environment, or ours."""
+    above, spec = path.resolve().parent.parent, find_spec("rl_zoo3")
+    installed = Path(_runner.python_of(path) or "nowhere").glob(f"lib/python3*/site-packages/rl_zoo3/{SAMPLER}")
+    ours = [Path(spec.origin).with_name(SAMPLER)] if spec and spec.origin else []
+    likely = [above / SAMPLER, above / "rl_zoo3" / SAMPLER, *installed, *ours]
+    return next((each for each in likely if each.is_file()), None)
+
+
+def _suggested(sampler: Path, algorithm: str) -> dict[str, tuple[str, list[Any]]]:
+    """What the sampler of an algorithm suggests, by name: the kind of range, and its values or ends."""
+    functions = {node.name: node for node in _source.parsed(sampler).body if isinstance(node, ast.FunctionDef)}
+    function = functions.get(f"sample_{algorithm}_params")
+    ranges: dict[str, tuple[str, list[Any]]] = {}
+    while function and not ranges:  # one that only calls another has the ranges of that
+        for call in _source.calls(function, "suggest_int", "suggest_float", "suggest_categorical"):
+            name, *rest = map(_source.literal, call.args[:3])
+            values = call.args[1].elts if isinstance(call.args[1], ast.List) else []
+            kind = ast.unparse(call.func).rpartition("_")[2]
+            ranges[str(name)] = kind, [_source.literal(value) for value in values] or rest
+        inner = [ast.unparse(call.func) for call in _source.calls(function)]
+        function = next((functions[name] for name in inner if name.startswith("sample_") and name in functions), None)
+    return ranges
+
+
+def _ranges(
+    entry: Mapping[str, Any], algorithm: str, suggested: Mapping[str, tuple[str, list[Any]]]
+) -> dict[str, dict[str, Any]]:
+    """[space] from a sampler, widened to the entry's values or the algorithm's own; guesses without one.
+
+    A power of two that the sampler draws becomes a choice of its values, and one minus a value that value.
+    """
+    values = {**_sb3.DEFAULTS[algorithm], **entry}
+    made: dict[str, ConvertedParameter] = {}
+    for drawn, (kind, ends) in suggested.items():
+        name = drawn.removeprefix("one_minus_").removesuffix("_pow")
+        default = values.get(name)
+        if not is_number(default) or not all(map(is_number, ends)):
+            continue
+        if drawn.endswith("_pow"):
+            ends, kind = [2**power for power in range(ends[0], ends[1] + 1)], "categorical"
+        if drawn.startswith("one_minus_"):
+            ends = [round(1 - end, 12) for end in reversed(ends)]
+        if kind == "categorical":
+            made[name] = choice(sorted({*ends, default}), default)
+        else:
+            low, high = min(ends[0], default), max(ends[1], default)
+            log = low > 0 and high / low > 20 and not drawn.startswith("one_minus_")
+            made[name] = number(low, high, whole=kind == "int", log=log, default=default)
+    return sections(made)["space"] or _sb3.space(algorithm, entry)

@@ -73,6 +73,7 @@ def test_one_command_says_whether_a_beats_b_and_a_second_one_adds_runs(project: 
     assert found["gain"] == pytest.approx(19, abs=4) and 0 < found["low"] < found["gain"]
     assert [sum(run["arm"] == arm for run in found["runs"]) for arm in "AB"] == [5, 3]
     assert found["words"].splitlines()[0].endswith("tuned.json beats default.json")
+    assert Path(found["directory"], "comparison.png").is_file()
     assert not (project / "logs").exists(), "it ran in a copy"
     again = compare(project, *COMMANDS)[1]
     assert again["runs"] == found["runs"], "asking again is no new chance"
@@ -199,18 +200,25 @@ CartPole-v1:
 """
 
 
-def test_an_entry_of_rl_zoo_meets_the_defaults_of_the_same_task(tmp_path: Path) -> None:
+def test_an_entry_of_rl_zoo_and_a_folder_of_its_logs_meet_the_defaults_of_the_same_task(tmp_path: Path) -> None:
     (tmp_path / "ppo.yml").write_text(ENTRIES)
-    (draft := tmp_path / "draft").mkdir()
-    question = own_script.of_rl_zoo(str(tmp_path / "ppo.yml#CartPole-v1"), 10, draft, {})
-    folder = question.environment.folder
-    mine, theirs = (
-        yaml.safe_load((folder / "project" / str(side.params["config"])).read_text())["CartPole-v1"]
-        for side in question.sides.values()
-    )
-    assert mine == yaml.safe_load(ENTRIES)["CartPole-v1"] and theirs == {"n_timesteps": 1e5, "policy": "MlpPolicy"}
-    toml = (folder / "environment.toml").read_text()
-    assert "--algo ppo --env CartPole-v1" in toml and "zoo_episodes.py ppo CartPole-v1" in toml
-    assert (folder / "project/zoo_episodes.py").is_file()
+    logs = tmp_path / "logs/ppo/CartPole-v1_1/CartPole-v1"
+    logs.mkdir(parents=True)
+    ordered = "!!python/object/apply:collections.OrderedDict\n- - - algo\n    - ppo\n  - - env\n    - CartPole-v1\n"
+    (logs / "args.yml").write_text(ordered)
+    tuned = ordered.replace("algo", "n_timesteps").replace("ppo", "100000").replace("env", "policy")
+    (logs / "config.yml").write_text(tuned.replace("CartPole-v1", "MlpPolicy"))
+    for place, differs in (("ppo.yml#CartPole-v1", True), ("logs/ppo/CartPole-v1_1", False)):
+        (draft := tmp_path / f"draft-{place[:4]}").mkdir()
+        question = own_script.of_rl_zoo(str(tmp_path / place), 10, draft, {})
+        folder = question.environment.folder
+        mine, theirs = (
+            yaml.safe_load((folder / "project" / str(side.params["config"])).read_text())["CartPole-v1"]
+            for side in question.sides.values()
+        )
+        assert theirs == {"n_timesteps": 1e5, "policy": "MlpPolicy"} and (mine != theirs) == differs
+        toml = (folder / "environment.toml").read_text()
+        assert "--algo ppo --env CartPole-v1" in toml and "zoo_episodes.py ppo CartPole-v1" in toml
+        assert (folder / "project/zoo_episodes.py").is_file()
     with pytest.raises(Refused, match="Did you mean 'CartPole-v1'"):
         own_script.of_rl_zoo(str(tmp_path / "ppo.yml#CartPole-v0"), 10, tmp_path, {})

@@ -77,6 +77,15 @@ Wrapped-v0: {n_timesteps: 10, frame_stack: 4}
 """
 
 
+SAMPLER = """\
+def sample_ppo_params(trial, n_actions, n_envs, additional_args):
+    n_steps_pow = trial.suggest_int("n_steps_pow", 5, 7)
+    one_minus_gamma = trial.suggest_float("one_minus_gamma", 0.0001, 0.03, log=True)
+    learning_rate = trial.suggest_float("learning_rate", 1e-5, 0.002, log=True)
+    net_arch = trial.suggest_categorical("net_arch", ["tiny", "small"])
+"""
+
+
 def read(place: str) -> tuple[Imported, dict[str, Any]]:
     made = imported(place)[1]
     return made, tomllib.loads(str(made.files["environment.toml"]))
@@ -128,16 +137,21 @@ def test_a_class_in_a_script_that_trains_when_imported_is_refused(script: Path) 
         imported(str(script))
 
 
-def test_an_entry_of_the_zoo_gets_ranges_around_its_values(tmp_path: Path) -> None:
+def test_an_entry_of_the_zoo_gets_the_ranges_of_its_sampler_widened_to_its_values(tmp_path: Path) -> None:
     (tmp_path / "hyperparams").mkdir()
     (tmp_path / "hyperparams/ppo.yml").write_text(ZOO)
+    (tmp_path / "hyperparams_opt.py").write_text(SAMPLER)
     made, table = read(f"{tmp_path}/hyperparams/ppo.yml#CartPole-v1")
     space = table["space"]
-    assert space["n_steps"] == {"type": "choice", "values": [12, 24, 48], "default": 24}
-    assert (space["gamma"]["default"], space["learning_rate"]["default"]) == (0.98, 0.01)
+    assert space["n_steps"] == {"type": "choice", "values": [24, 32, 64, 128], "default": 24}
+    assert (space["gamma"]["low"], space["gamma"]["high"], space["gamma"]["default"]) == (0.97, 0.9999, 0.98)
+    assert (space["learning_rate"]["high"], space["learning_rate"]["default"]) == (0.01, 0.01)
     called = json.loads(json.loads(str(made.files["run.json"]))["variables"]["SB3_CALL"])
-    assert called["hyperparameters"]["learning_rate"] == "lin_" and called["hyperparameters"]["gamma"] == ""
+    assert called["hyperparameters"] == {"n_steps": "", "gamma": "", "learning_rate": "lin_"}
     assert table["budget_steps"] == 100_000 and "n_envs, policy" in [term.theirs for term in made.left]
+    (tmp_path / "hyperparams_opt.py").unlink()
+    _, table = read(f"{tmp_path}/hyperparams/ppo.yml#CartPole-v1")
+    assert table["space"]["n_steps"] == {"type": "choice", "values": [12, 24, 48], "default": 24}
     for name, reason in (("", "name one"), ("#Wrapped-v0", "frame_stack"), ("#Cart", "unknown entry")):
         with pytest.raises(Refused, match=reason):
             imported(f"{tmp_path}/hyperparams/ppo.yml{name}")
