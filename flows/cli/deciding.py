@@ -49,10 +49,10 @@ def certify(
     Example: nightshift certify night --on ./harder --runs 10
     """
     server_process.settle_in(home())
-    return _certify(campaign or newest(), on or [], runs, budget, trust, server, json)
+    return certify_champion(campaign or newest(), on or [], runs, budget, trust, server, json)
 
 
-def _certify(
+def certify_champion(
     campaign: str, on: Sequence[str], runs: int | None, budget: str, trust: bool, server: str | None, as_json: bool
 ) -> int:
     """What runs in other environments, or for longer, tells its cost first."""
@@ -129,7 +129,7 @@ def compare(
     fresh, further = (comparing.parse_runs(text) if text else None for text in (runs, more))
     if a and b and not train and not on and (campaign := single_runs.certified_campaign(a, b)):
         single_runs.print_aside(f"{campaign}'s champion against its baseline: these runs count with those of `certify`")
-        return _certify(campaign, [], max(further or fresh or (0,)) or None, "", trust, None, json)
+        return certify_champion(campaign, [], max(further or fresh or (0,)) or None, "", trust, None, json)
     overrides, sandbox = overrides_only(set_ or []), single_runs.isolated(isolation, allow_unsandboxed)
     with TemporaryDirectory() as folder:
         draft, question = Path(folder), None

@@ -15,7 +15,7 @@ from environments.plugins import Refused
 from environments.score import Score
 from flows import campaign as campaign_flow
 from flows.certify import certify as certify_flow
-from flows.cli.foreground import certify as certify_command
+from flows.cli.deciding import certify_champion
 from flows.engine import stopping
 from flows.engine.certifying import (
     DECLARATION,
@@ -104,7 +104,7 @@ def test_without_a_champion_there_is_nothing_to_certify(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert nothing_to_certify(question(ledger, history)) == words
     with pytest.raises(Refused, match=r"'night' .*score"):
-        certify_command("night", [], 2, "", False, None, False)
+        certify_champion("night", [], 2, "", False, None, False)
     assert not (ledger.path / "certificates").exists(), "none was declared"
 
 
