@@ -187,7 +187,7 @@ class Campaign:
 
         truth = self.world.truth(tried if found.passed else base, "report")
         claim = _expected_score(found, baseline.score.values)
-        assert claim is not None and found.comparison is not None, "simulated runs always have a score"
+        assert found.comparison is not None, "simulated runs always have a score"
         gain = truth - self.world.truth(base, "report")
         low, high = found.bounds or (-math.inf, math.inf)
         covered = low <= gain <= high
@@ -208,14 +208,10 @@ class Campaign:
         return made
 
 
-def _expected_score(found: Certificate, baseline: Sequence[float]) -> float | None:
-    """Expected score of what ships, in the metric's unit; None if no fresh run has a score.
-
-    If the baseline ships, the scores of its first runs, `baseline`, count like its fresh runs.
-    """
+def _expected_score(found: Certificate, baseline: Sequence[float]) -> float:
+    """Of what ships, in the metric's unit; of the baseline its first runs, `baseline`, count like its fresh ones."""
     if not found.passed:
-        values = [*baseline, *(s.value for s in found.scores("baseline") if s.value is not None)]
-        return sum(values) / len(values) if values else None
+        return statistics.fmean([*baseline, *map(_value, found.scores("baseline"))])
     mean = found.mean("champion")
     assert mean is not None and found.comparison is not None and found.expected is not None, "it passed"
     mine, theirs = len(found.scores("champion")), len(found.scores("baseline")) + len(found.reused)

@@ -89,8 +89,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="steps of each (40)")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
-    if options.steps < 2:
-        parser.error(f"--steps must be >= 2, got {options.steps}")
     figures = measure(options.rounds, options.steps)
     if options.json:
         print(json.dumps(figures, indent=2))
@@ -102,9 +100,8 @@ def main() -> None:
 def measure(rounds: int, steps: int) -> Figures:
     """Each figure by program, round by round."""
     settings = environments.load(environments.find("arithmetic"))
-    programs = {
-        OURS: {name: path.read_text() for path, name in trainer_files("grpo")}, BARE: {"train.py": PROGRAM},
-    }  # fmt: skip
+    ours = {name: path.read_text() for path, name in trainer_files("grpo")}
+    programs = {OURS: ours, BARE: {"train.py": PROGRAM}}
     taken: list[dict[str, Training]] = []
     with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as folder:
         data = prepared(settings.folder / "prepare.py", Path(folder))
@@ -142,18 +139,13 @@ class Training:
     peak_memory: int
     """In bytes."""
 
-    @property
-    def first(self) -> int:
-        """The first step that was reported: the trainer does so five times a second at most."""
-        return min(step for step in self.marks if step)
+    def span(self) -> tuple[int, int]:
+        """The first and last step that were reported: the trainer does so five times a second at most."""
+        return min(filter(None, self.marks)), max(self.marks)
 
 
 def train(program: dict[str, str], config: Figures, place: Path) -> Training:
-    """Run a program to its end.
-
-    Raises:
-        RuntimeError: it failed.
-    """
+    """Run a program to its end. Raises RuntimeError: it failed."""
     shutil.rmtree(place, ignore_errors=True)
     (place / "out").mkdir(parents=True)
     for name, text in program.items():
@@ -187,12 +179,12 @@ def summary(rounds: Sequence[dict[str, Training]], batch: int) -> Figures:
 
     def speed(one: Training) -> float:
         """Without the first step, in which the libraries load what they had put off."""
-        first, last = one.first, max(one.marks)
+        first, last = one.span()
         return batch * (last - first) / (one.marks[last][1] - one.marks[first][1])
 
     of: dict[str, Callable[[Training], float]] = {
         "rollouts_per_cpu_second": speed,
-        "first_step_s": lambda one: one.marks[one.first][0],
+        "first_step_s": lambda one: one.marks[one.span()[0]][0],
         "peak_memory_mb": lambda one: one.peak_memory / 2**20,
     }
     rows = {kind: {name: [figure(one[name]) for one in rounds] for name in (OURS, BARE)} for kind, figure in of.items()}

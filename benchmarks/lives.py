@@ -80,11 +80,7 @@ def write_problem(folder: Path, *, seconds: float, proposer: str, seed: int) -> 
 
 
 def wait_for_answer(url: str, seconds: float, log: Path) -> None:
-    """Return once a server that was started says that it is healthy.
-
-    Raises:
-        TimeoutError: it does not; the message names its log.
-    """
+    """Return once a server says that it is healthy. Raises TimeoutError: it does not; the message names its log."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(httpx.TransportError):

@@ -39,6 +39,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ from benchmarks.tables import show
 from tasks.system import orphans
 from tasks.system.daemon import Daemon
 from tasks.system.login import stored_login
+from tasks.system.retrying import retrying
 
 FAULTS = {"engine": 0.15, "worker": 0.25, "training": 0.35, "mlflow": 0.55, "disk": 0.72}
 """Shares of the night after which they come; the program is killed before the half that a certificate may take."""
@@ -197,8 +199,9 @@ class Night:
         """Post to the API of this home's server."""
         server = Daemon(self.home / ".prefect", "server").living()
         assert server is not None, "`nightshift up` has started it"
-        user, _, password = stored_login(self.home).partition(":")
-        return httpx.post(server.url + path, json=body, auth=(user, password), timeout=60).raise_for_status().json()
+        auth = httpx.BasicAuth(*stored_login(self.home).split(":", 1))
+        post = partial(httpx.post, server.url + path, json=body, auth=auth, timeout=60)
+        return retrying(90)(lambda: post().raise_for_status()).json()
 
     def _has_begun(self) -> bool:
         found = sorted(self.home.glob(f"{DEPLOYMENT}-*/trials/0000"))

@@ -77,11 +77,7 @@ class Table:
 
 
 def read_table(path: Path, baseline: float) -> Table:
-    """A table from its file.
-
-    Raises:
-        Refused: it cannot be read, or is none.
-    """
+    """A table from its file. Raises Refused: it cannot be read, or is none."""
     try:
         rows = pd.read_csv(path)
     except (OSError, ValueError) as wrong:
