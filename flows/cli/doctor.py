@@ -39,7 +39,7 @@ from tasks.sandbox import cgroup, isolation
 from tasks.sandbox.confinement import LEVELS
 from tasks.store import workspace
 from tasks.store.ledger import freeze
-from tasks.system.commands import Unanswered, ask, variables
+from tasks.system.commands import Unanswered, ask
 from tasks.system.daemon import page_of
 from tasks.system.home import home
 from tasks.system.redact import without_passwords
@@ -277,7 +277,7 @@ def dry_run(environment: Environment, runs: Path) -> Check:
 def cuda(environment: Environment, runs: Path) -> Check:
     """Whether prime-rl's own Python computes on two GPUs, and has vLLM."""
     two = {VISIBLE: os.environ.get(VISIBLE, "0,1")}
-    ask([str(_prime_rl(environment) / BIN / "python"), "-c", PROBE], CUDA_SECONDS, {**variables(), **two})
+    ask([str(_prime_rl(environment) / BIN / "python"), "-c", PROBE], CUDA_SECONDS, {**os.environ, **two})
     return Check("ok", "prime-rl's torch computes on both GPUs")
 
 

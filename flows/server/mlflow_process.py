@@ -7,7 +7,8 @@ import secrets
 import sys
 from pathlib import Path
 
-from tasks.system.daemon import HOST, Daemon, address, answers
+from environments.plugins import Refused
+from tasks.system.daemon import HOST, Daemon, address, answers, is_free
 from tasks.system.login import login_file, make_login
 from tasks.tracking.connection import SETTINGS, make_database
 
@@ -47,5 +48,10 @@ def start(home: Path) -> str:
     if users.exists() and users.stat().st_mtime < login_file(home).stat().st_mtime:
         users.unlink()  # it has another password
     key = {"MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(16)}
-    mlflow.start(command, {**inherited, **SETTINGS, **QUIET, **login, **key}, address(port))
+    try:
+        mlflow.start(command, {**inherited, **SETTINGS, **QUIET, **login, **key}, address(port))
+    except Refused:
+        if is_free(port):
+            raise
+        return start(home)  # whoever started at the same moment was faster
     return address(port)

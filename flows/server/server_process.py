@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from environments.plugins import Refused
 from flows.server.api import impatient_client
-from tasks.system.daemon import HOST, Daemon, address, answers
+from tasks.system.daemon import HOST, Daemon, address, answers, is_free
 from tasks.system.login import make_login, stored_login
 from tasks.system.retrying import retrying
 
@@ -195,7 +195,12 @@ def _running(directory: Path) -> str:
     server.end()
     port = server.port(FIRST_PORT)
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
-    server.start(command, _settings(directory, port), address(port, "/api"))
+    try:
+        server.start(command, _settings(directory, port), address(port, "/api"))
+    except Refused:
+        if is_free(port):
+            raise
+        return _running(directory)  # whoever started at the same moment was faster
     return address(port, "/api")
 
 

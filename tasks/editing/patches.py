@@ -18,8 +18,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from tasks.system.commands import variables
-
 EDIT_LIMIT = 256 * 2**10
 FILE_LIMIT = 2**20
 APPLY = ("git", "-c", "core.whitespace=blank-at-eol,-blank-at-eof,-space-before-tab", "apply", "--verbose")
@@ -222,7 +220,7 @@ def _said(done: subprocess.CompletedProcess[bytes]) -> str:
 
 def git_environment(**more: str) -> dict[str, str]:
     """The environment of git: without the user's configuration, and without a hook's repository."""
-    kept = {name: value for name, value in variables().items() if not name.startswith("GIT_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     # A home on a mounted volume may belong to another user, which git would refuse.
     trusted = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}

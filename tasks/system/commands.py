@@ -1,4 +1,4 @@
-"""The output of the machine's commands, the identity of a process, and the variables of this one."""
+"""The output of the machine's commands, and the identity of a process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Unanswered(Exception):
 
 def ask(command: Sequence[str], seconds: float = ASK_SECONDS, environment: Mapping[str, str] | None = None) -> str:
     """A command's output. Raises Unanswered if it failed or timed out, OSError if it cannot be started."""
-    own = variables() if environment is None else environment
+    own = os.environ if environment is None else environment
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, env={**own, "LC_ALL": "C"}, text=True,
@@ -30,14 +30,6 @@ def ask(command: Sequence[str], seconds: float = ASK_SECONDS, environment: Mappi
         words = " ".join((done.stderr or done.stdout).split())[:300] or "and says nothing"
         raise Unanswered(f"{command[0]} ends with status {done.returncode}: {words}")
     return done.stdout
-
-
-def variables() -> dict[str, str]:
-    """A copy of `os.environ`, whose own copy raises KeyError where another thread takes a variable away meanwhile: a
-    login at MLflow comes and goes with each record (tasks/tracking/connection.py).
-    """
-    found = {name: os.environ.get(name) for name in tuple(os.environ)}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def identity(pid: int) -> str:

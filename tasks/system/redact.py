@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
-from tasks.system.commands import variables
 from tasks.system.home import home_path
 from tasks.system.login import stored_login
 
@@ -137,7 +136,7 @@ def _visible(match: re.Match[str]) -> str:
 
 def _values() -> Iterator[tuple[str, str]]:
     """Names and values of the secrets; a value may come several times."""
-    for name, value in variables().items():
+    for name, value in os.environ.items():
         if _is_secret(name, value):
             yield name, value
             if "AUTH" in name.upper().split("_"):  # a user:password
