@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import signal
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +113,9 @@ def test_what_cannot_pass_is_not_tried_again(trouble: Reply, reason: str) -> Non
     assert fails([trouble], reason) == spent
 
 
-@pytest.mark.parametrize("trouble", [HANGS, Reply("nobody waits for this", pause=0.05)])
+@pytest.mark.parametrize("trouble", [HANGS, Reply("nobody waits for this", pause=0.5)])
 def test_a_server_that_hangs_or_trickles_is_left_at_the_deadline(trouble: Reply) -> None:
-    usage = fails([trouble], "timeout: no answer in 0.4 s", timeout_seconds=0.4)
+    usage = fails([trouble], "timeout: no answer in 2 s", timeout_seconds=2)
 
     assert usage.calls == 1
     assert usage.input_tokens > 0, "what was read is paid for"
@@ -225,3 +227,19 @@ def test_a_key_stands_in_no_trace_no_error_and_no_log(
     kept = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
     assert "your key is [secret LLM_KEY]" in kept
     assert KEY not in kept + caplog.text + "".join(capfd.readouterr()) + repr(account(server))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda known, told: ask(known, QUESTION[1:], told),
+        lambda known, told: ask(known, QUESTION, replace(told, seed=1)),
+        lambda known, told: ask(known.model_copy(update={"model": "openai/other"}), QUESTION, told),
+    ],
+)
+def test_any_other_request_is_asked(other: Callable[[Account, Brief], object], tmp_path: Path) -> None:
+    with FakeLLM(["one", "two"]) as server:
+        ask(account(server), QUESTION, brief(tmp_path))
+        other(account(server), brief(tmp_path))
+
+    assert len(server.requests) == 2
