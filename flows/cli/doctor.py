@@ -130,8 +130,8 @@ def isolation_level() -> Check:
     """The sandbox level of trials on this machine, and why no stronger one works."""
     level, *_ = isolation.working()
     if level == LEVELS[0]:
-        limits = "one limits" if cgroup.find() else "none can be made, so rlimits limit each process, and nothing"
-        return Check("ok", f"trials run at isolation {level}; of cgroups {limits} the memory of a whole trial")
+        limit = "a cgroup for a whole trial" if cgroup.find() else "rlimits for each process: no cgroup can be made"
+        return Check("ok", f"trials run at isolation {level}; limits of memory: {limit}")
     faults = {each: isolation.why_not(each) for each in LEVELS}
     why = "; ".join(f"{each} does not work: {fault}" for each, fault in faults.items() if fault)
     remedy = (
