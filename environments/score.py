@@ -77,10 +77,13 @@ class Score:
 
     @classmethod
     def of(cls, units: Sequence[float], higher_is_better: bool) -> Score:
-        """The score of per-unit results, of which judges let only finite ones pass. Raises ValueError: no unit."""
+        """The score of per-unit results. Raises ValueError: no unit, or one that is not a finite number."""
         values = tuple(float(unit) for unit in units)
         if not values:
             raise ValueError("a score needs at least one unit, got none")
+        for index, value in enumerate(values):
+            if not math.isfinite(value):
+                raise ValueError(f"unit {index} scored {value}: only finite numbers count")
         n, mean = len(values), statistics.fmean(values)
         se = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n) if n > 1 else None
         return cls(mean, values, se, n, higher_is_better)

@@ -61,3 +61,9 @@ def test_sources_that_are_no_score_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         Score.of_sources(sources, weights, True)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_unit_that_is_not_finite_is_refused_by_its_index(bad: float) -> None:
+    with pytest.raises(ValueError, match=f"unit 2 .*{bad}.*finite"):
+        Score.of([1.0, 2.0, bad], True)
