@@ -89,7 +89,6 @@ def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_
     monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", postgres)
     up = nightshift("up")
     assert up.returncode == 0, up.stdout + up.stderr
-    monkeypatch.delenv("PREFECT_SERVER_DATABASE_CONNECTION_URL")
     notes = {name: Daemon(directory, name).living() for name in ("server", "worker")}
     server, keepers = notes["server"], [psutil.Process(note.pid) for note in notes.values() if note]
     assert server and len(keepers) == 2
