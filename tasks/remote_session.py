@@ -37,7 +37,7 @@ ISOLATION = "remote"
 """What a run records as its isolation: it ran on another machine."""
 LOCAL = ("data", "init", "out", "resume")
 """Keys of config.json that mean something on this machine only."""
-SLACK_SECONDS = 15.0
+SLACK_SECONDS = 10.0
 """Beyond all that a trial is given, before it counts as one that does not end."""
 PROGRAM_BYTES = 4 * 2**20
 """Most bytes of a program that is sent."""
@@ -162,7 +162,7 @@ class RemoteSession(TrainingSession):
                 self._read_progress(endpoint, key)
                 if not self._is_stopped and self.early.ask(self.progress.curve):
                     return
-                if clock() - self._running_since > self._longest + SLACK_SECONDS:
+                if clock() - self._running_since > self._longest + 2 * SLACK_SECONDS:
                     raise TrialFault(f"did not end within {self._longest:g} s")
                 if not self._is_stopped and self.cut_seconds is not None and self._status.seconds >= self.cut_seconds:
                     self._is_stopped = True

@@ -89,7 +89,7 @@ def _of_direction(environment: Environment) -> Iterator[str]:
     opposite = MORE_IS_BETTER if environment.direction == "minimize" else MORE_IS_WORSE
     if opposite.intersection(told) and not NEGATED.intersection(words):
         fact = f'direction = "{environment.direction}" for the metric {environment.metric!r}'
-        yield f"{fact} would keep the worst trials: turn the direction round, or rename the metric"
+        yield f"{fact}, by its name, keeps the worst trials: turn the direction round, or rename the metric"
 
 
 def _of_program(environment: Environment) -> Iterator[str]:
