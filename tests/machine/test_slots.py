@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -35,7 +36,7 @@ from tasks.train import run_program
 from tasks.trial import Proposal
 from tests.support.levels import STRONGEST_AND_NONE, WORKING
 from tests.support.nvml import nvml
-from tests.support.toy import FIT, JUDGE, QUADRATIC, quadratic
+from tests.support.toy import FIT, GREEDY, JUDGE, QUADRATIC, nightshift, quadratic, start
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CARTPOLE = environments.load(environments.find("cartpole"))
@@ -404,3 +405,39 @@ def test_every_user_of_the_machine_shares_the_slots(one: Slots) -> None:
     assert as_nobody() == 0
     with one.hold(give_up):
         pass
+
+
+NOTES = (
+    """\
+import json, os, time
+began = time.clock_gettime(time.CLOCK_BOOTTIME)
+time.sleep(0.05)
+"""
+    + FIT
+    + """
+(args.out / "interval.json").write_text(json.dumps([began, time.clock_gettime(time.CLOCK_BOOTTIME)]))
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_campaigns_that_share_one_slot_never_train_at_the_same_time(
+    tmp_path: Path, home: Path, lone_server: str
+) -> None:
+    environment = quadratic(tmp_path / "quadratic", fit=NOTES, toml=f"cores = {CORES}\n{QUADRATIC}")
+    more = nightshift("run", str(environment), "--parallel", "2", "--tracking", "off", server=lone_server)
+    assert more.returncode == 2 and "parallel = 2 slots, but this machine has 1 for quadratic" in more.stderr
+    ends = ["--proposer", "random_search", "--trials", "24", *GREEDY, "--tracking", "off"]
+    both = [start("run", str(environment), "--name", name, *ends, server=lone_server) for name in ("a", "b")]
+    try:
+        said = [process.communicate(timeout=800)[0] for process in both]
+    finally:
+        for process in both:
+            process.kill()
+    assert [process.returncode for process in both] == [0, 0], said
+    paths = home.glob("*/trials/*/out/interval.json")
+    trials = sorted((json.loads(path.read_text()), path.parts[-5]) for path in paths)
+    assert len(trials) == 50
+    assert all(end <= begin for ((_, end), _), ((begin, _), _) in pairwise(trials))
+    assert sum(one != other for (_, one), (_, other) in pairwise(trials)) > 10, "they take turns"

@@ -22,6 +22,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
+from tasks.trial import Run
 from tests.support.ledgers import created
 from tests.support.levels import SANDBOXED, STRONGEST_AND_NONE, WORKING, crossed
 from tests.support.red_team_policy import MARKER, MIB, SEED, TRAINING_SEED, Judged, judged, trained
@@ -189,3 +190,18 @@ def test_red_team_what_judges_draw_cannot_be_worked_out_from_a_training_seed(tmp
     assert drawn(one, "search") != drawn(two, "search") and drawn(one, "control") != drawn(two, "control")
     assert drawn(one, "search") == drawn(Ledger.open("one"), "search") != drawn(one, "control")
     assert len(one.campaign.judge_key) == 32
+
+
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
+def test_red_team_a_bomb_in_the_checkpoint_goes_off_for_nobody(tmp_path: Path, level: Level, honest: Score) -> None:
+    """The engine keeps and fingerprints a checkpoint, and never loads it: no pickle in it is opened."""
+    environment, place, run = trained(tmp_path, "tell(str(len(os.listdir(OUT))))\nsay(READY)\nplay()", level)
+    canary = tmp_path / "canary"
+    bomb = b"cbuiltins\nopen\n(V" + str(canary).encode() + b"\nVw\ntR."
+    for name in ("model.pkl", "model.pt", "model.npy", "data.joblib", "progress.jsonl"):
+        (place.out / name).write_bytes(bomb)
+    run = Run(**(vars(run) | {"checkpoint": outputs.checkpoint(place.out)}))
+    score = judge_run(MARKER, environment, Isolation(level), place, run, SEED)
+    assert "6" in Judged(score, place).told
+    assert score.units == honest.units
+    assert not canary.exists()

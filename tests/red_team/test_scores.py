@@ -6,7 +6,9 @@ number: it gets it, or none with a reason.
 
 from __future__ import annotations
 
+import json
 import textwrap
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from tasks.rules.greedy import Greedy
 from tasks.run_checks import plausible, plausible_beside
 from tasks.sandbox.confinement import Level
 from tasks.store.workspace import TrialDir
+from tasks.system import orphans
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, Verdict, best
 from tests.support.histories import undemanding
@@ -182,3 +185,27 @@ def test_red_team_a_program_that_fixes_its_seed_is_found_out(tmp_path: Path) -> 
     first = attack(Ground.lay(tmp_path), "import random\nrandom.seed(0)\nmodel(random.random())\n", WORKING[0])
     second = again(first, "0012", seed=8)
     refused(second, "ignores its seed: its checkpoint is that of trial 3", (earlier(first.run, HONEST, 3),))
+
+
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
+def test_red_team_what_waits_to_swap_the_checkpoint_is_dead_by_then(tmp_path: Path, level: Level) -> None:
+    """A daemon of the training waits until that has ended, and then keeps putting a better model in its place."""
+    swaps = """
+        daemon = os.fork()
+        if not daemon:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            time.sleep(1.4)
+            while True:
+                pathlib.Path(OUT, 'new').write_text(json.dumps({'x': 1.0}))
+                os.replace(OUT / 'new', OUT / 'model.json')
+        os.waitpid(daemon, 0)
+        note('left a daemon')
+    """
+    assault = attack(Ground.lay(tmp_path), MODEL + textwrap.dedent(swaps), level, marker="red/daemon")
+    assert "left a daemon" in assault.attempts
+    assert assault.judge().value == HONEST
+    assert not orphans.marked("red/daemon")
+    time.sleep(0.2)
+    assert json.loads((assault.place.out / "model.json").read_text()) == {"x": 2.0}
