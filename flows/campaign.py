@@ -11,7 +11,7 @@ from typing import Any
 from prefect import State, allow_failure, flow
 from prefect.utilities.annotations import quote  # Prefect passes it on as it is
 
-from flows.engine.attempt import Attempt, Control, Measurement, Step, Task, controlled
+from flows.engine.attempt import Attempt, Control, Future, Measurement, Step, controlled
 from flows.engine.certifying import certify_at_the_end
 from flows.engine.launching import launched
 from flows.engine.night import Night, Terms, opened
@@ -72,10 +72,11 @@ def next_attempt(night: Night, under_way: list[Attempt]) -> Attempt | Stop | Non
     return None
 
 
-def measure(night: Terms, step: Step, bench: Bench | None = None, after: Sequence[Task] = ()) -> Measurement:
+def measure(night: Terms, step: Step, bench: Bench | None = None, after: Sequence[Future] = ()) -> Measurement:
     """Train once and judge the result: in a slot of this machine, or as a run of the deployment `trial`."""
     key, plan, bench = quote(step.plan.key), quote(step.plan), bench or night.bench
-    after = launched(night, step, bench, after)  # on another machine: then the tasks below find their results
+    if night.spec.launch != "here":  # another machine makes the run, and the tasks below find its results
+        after = [launched(night, step, bench, after)]
     if isinstance(step, Control):
         return controlled(night, step, bench, after)
     run = train.submit(key, bench, plan, night.early_stop(step.plan), wait_for=after, return_state=False)

@@ -1,4 +1,4 @@
-"""Checkpoints: what the four tasks of a trial have in common.
+"""Checkpoints: what the tasks of a trial have in common: propose, train, evaluate, control, decide.
 
 A task's result is a file in the campaign's directory, named by its key: `results/<TaskKey>/train`. A task whose file
 exists is not run again, whichever process or flow run asks for it. Prefect writes it when the task has ended, so a kill
@@ -92,7 +92,7 @@ def result_in(state: State[Any]) -> Any:
 
 
 def has_result(results: Path, key: TaskKey, task: str) -> bool:
-    """Whether a task's result is stored completely; a kill may leave a part of it."""
+    """Whether a task's result is stored completely; a kill may leave a part of it, which Prefect takes for none."""
     try:
         json.loads((results / f"{key}/{task}").read_bytes())
     except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""Decide: history and a judged trial -> Verdict. Pure.
+"""Decide: history and a judged trial -> Verdict. Pure: `weigh` also says what has to be run before there is one.
 
 Here is what holds under every rule: a crash has no score, a guarded metric may not fall, and a champion must have
 learned its score. What counts as better is up to the rule (tasks/rules).

@@ -14,24 +14,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Formatter
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from environments import FILE, Environment
 from environments.limits import Limits
 from environments.plugins import Refused
 from environments.remote import RemoteSettings
-from tasks.cancellers import EarlyStopCheck
 from tasks.remote import jobs
 from tasks.remote.endpoint import PROTOCOL, EndpointAway, EndpointFault, RemoteEndpoint, RemoteFile, Status, TrialFault
 from tasks.remote.jobs import OpenJob
 from tasks.sandbox import outputs
 from tasks.sandbox.program import CannotStart
-from tasks.sandbox.progress import BadProgress, Failure, Progress
-from tasks.store.workspace import TrialDir
+from tasks.sandbox.progress import BadProgress
 from tasks.system import interrupt
 from tasks.system.clock import clock
 from tasks.system.redact import capped, clean, one_line
-from tasks.trial import TWENTIETHS, Proposal, ResourceSample
+from tasks.training_session import TrainingSession
+from tasks.trial import TWENTIETHS, Proposal
 
 ISOLATION = "remote"
 """What a run records as its isolation: it ran on another machine."""
@@ -53,34 +52,6 @@ def check(environment: Environment) -> None:
             f"{environment.folder / FILE}: train_cmd: {{{local[0]}}} is a folder of this machine, and trainer "
             f"{environment.trainer!r} trains on another: leave it out, and have its files in program"
         )
-
-
-@dataclass(kw_only=True)
-class TrainingSession:
-    """One run of a proposal, on this machine or another, and what is known of it."""
-
-    environment: Environment
-    place: TrialDir
-    early: EarlyStopCheck
-    seconds: float = 0.0
-    startup: float | None = None
-    peak_memory: int | None = None
-    gpu_memory: tuple[int, ...] | None = None
-    resources: tuple[ResourceSample, ...] = ()
-    error: str | None = None
-    failure: Failure | None = None
-    """By its own report, if the engine did not have to stop it."""
-    usd: float = 0.0
-    """Cost of a rented machine, with that of tries that failed on theirs."""
-
-    def __post_init__(self) -> None:
-        self.progress = Progress(self.place.progress, self.environment.metric, self.environment.budget_steps)
-
-    @property
-    def status(self) -> Literal["finished", "cancelled", "crash"]:
-        if self.early.due:
-            return "cancelled"
-        return "crash" if self.error else "finished"
 
 
 @dataclass(kw_only=True)

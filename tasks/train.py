@@ -23,7 +23,7 @@ from tasks.cancellers import EarlyStopCheck, ReasonToStop
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.editing.edits import EditFailed
 from tasks.remote import places
-from tasks.remote_session import RemoteSession, TrainingSession
+from tasks.remote_session import RemoteSession
 from tasks.run_checks import plausible
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice
@@ -37,6 +37,7 @@ from tasks.store.workspace import TRAINERS, TrialDir
 from tasks.system.clock import clock
 from tasks.system.slot import NOWHERE, Slot
 from tasks.task_key import TaskKey
+from tasks.training_session import TrainingSession
 from tasks.trial import TWENTIETHS, Params, Proposal, Run
 
 UNSANDBOXED = (
@@ -70,7 +71,7 @@ def train(key: TaskKey, bench: Bench, plan: RunPlan, reason_to_stop: ReasonToSto
     with bench.slot(key) as slot:
         run = run_program(
             bench.own(key).marker, environment, bench.isolation, bench.program, bench.dir(plan), plan.proposal,
-            bench.seed("train", key), None, reason_to_stop, slot,
+            bench.seed("train", key), reason_to_stop=reason_to_stop, slot=slot,
         )  # fmt: skip
         run = plausible(environment, run, bench.ledger.path)
     how = f"stopped early: {run.due.reason}; " if run.due and run.status == "cancelled" else ""

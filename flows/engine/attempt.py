@@ -46,19 +46,19 @@ class Control:
 
 
 Step = Train | Control
-Task = PrefectFuture[Any]
+Future = PrefectFuture[Any]
 
 
 @dataclass
 class Measurement:
     bench: Bench
     plan: RunPlan
-    first: Task
+    first: Future
     """It trains, or it is the control."""
-    judged: Task | None = None
+    judged: Future | None = None
 
     @property
-    def last_task(self) -> Task:
+    def last_task(self) -> Future:
         return self.judged or self.first
 
     @property
@@ -79,7 +79,7 @@ class Measurement:
         return run, judged
 
 
-def controlled(night: Terms, step: Control, bench: Bench, after: Sequence[Task]) -> Measurement:
+def controlled(night: Terms, step: Control, bench: Bench, after: Sequence[Future]) -> Measurement:
     """Control a would-be champion (tasks/control.py)."""
     arguments = map(quote, (step.plan, step.trained, night.need(step.plan, bench), night.reference))
     task = control.submit(quote(step.plan.key), bench, *arguments, wait_for=after, return_state=False)
@@ -91,7 +91,7 @@ class Attempt:
     night: Night = field(repr=False)
     key: TaskKey
     proposal: Proposal
-    proposed: Sequence[Task] = ()
+    proposed: Sequence[Future] = ()
     """The task that proposed it; none for one that is run again."""
     steps: list[tuple[Step, Measurement]] = field(default_factory=list)
     is_last: bool = False
@@ -112,9 +112,8 @@ class Attempt:
 
     @property
     def evidence(self) -> tuple[TaskKey, History, Environment, Rule, JudgedTrial]:
-        """The arguments of its verdict, among them all that was decided, without an earlier attempt at it."""
-        seen = tuple(trial for trial in self.night.history if trial.number != self.number)
-        return self.key, seen, self.night.environment, self.night.rule, self.tried
+        """The arguments of its verdict, among them all that was decided."""
+        return self.key, self.night.history, self.night.environment, self.night.rule, self.tried
 
     def next_steps(self) -> list[Step]:
         """What is to be run before it can be decided: its training seeds, `parallel` at a time while enough of them can

@@ -134,16 +134,14 @@ def check(launch: str) -> None:
             )
 
 
-def launched(night: Terms, step: attempt.Step, bench: Bench, after: Sequence[attempt.Task]) -> Sequence[attempt.Task]:
-    """Have another machine make a run, where the campaign asks for that; what the run's own tasks wait for."""
-    if night.spec.launch == "here":
-        return after
+def launched(night: Terms, step: attempt.Step, bench: Bench, after: Sequence[attempt.Future]) -> attempt.Future:
+    """Have another machine make a run; what the run's own tasks wait for."""
     trained = step.trained if isinstance(step, attempt.Control) else None
     transfer = "" if bench.environment.name == night.environment.name else bench.environment.name
     seen = len(night.history), history_digest(night.history)
     request = quote(LaunchRequest(step.plan, *seen, trained, transfer, bench.budget))
     key, deployment = quote(step.plan.key), quote(night.spec.launch)
-    return [launch.submit(key, bench, request, deployment, wait_for=after, return_state=False)]
+    return launch.submit(key, bench, request, deployment, wait_for=after, return_state=False)
 
 
 def has_died(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:

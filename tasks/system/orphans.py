@@ -15,7 +15,7 @@ from tasks.system.commands import identity
 
 MARKER = "NIGHTSHIFT_TRIAL"
 """An environment variable that a program's processes inherit, by which a resumed engine finds them."""
-SUPERVISOR = "NIGHTSHIFT_KEEPER"
+SUPERVISOR = "NIGHTSHIFT_SUPERVISOR"
 """The same for their supervisor (tasks/sandbox/supervisor.py), which ends them all when its engine dies."""
 ENGINE = "NIGHTSHIFT_ENGINE"
 """The engine of both: who takes its slot finds by it what a dead one has left."""
