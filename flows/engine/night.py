@@ -32,6 +32,7 @@ from tasks.record import reconcile
 from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
+from tasks.system.clock import clock
 from tasks.system.home import home
 from tasks.tracking.background import Background
 from tasks.tracking.connection import locate
@@ -41,6 +42,8 @@ POLL_SECONDS = 0.5
 """Interval of checks for signals while tasks run."""
 IDLE_SECONDS = 2.0
 """Interval of checks for an approval while none runs."""
+HEED_SECONDS = 5.0
+"""Least interval, between trials, of questions whether a person has paused or cancelled the run: each is a request."""
 
 
 class Terms:
@@ -192,12 +195,16 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
         get_run_logger().info(f"MLflow: {store or 'off'}")
         with Background(ledger, store, get_run_logger().warning) as recording:
             with Artifacts(ledger, run.id, write_report) as artifacts:
+                heeded = clock()
 
                 def follow_up(history: History) -> None:
+                    nonlocal heeded
                     recording.ask()
                     artifacts.show()
                     run_log.decided(history)
-                    heed_the_server(server)
+                    if clock() - heeded > HEED_SECONDS:
+                        heed_the_server(server)
+                        heeded = clock()
 
                 night = Night(spec, ledger, lock, history, follow_up)
                 artifacts.show()

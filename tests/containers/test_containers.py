@@ -84,7 +84,8 @@ def pool(engine: Engine, lone_server: str, home: Path, tmp_path: Path) -> Pool:
     put_automations(lone_server, silent=40)
     catalogue = tmp_path / "gpu.prefect.yaml"
     catalogue.write_text((CHECKOUT / "docker" / catalogue.name).read_text().replace("/srv/nightshift/runs", str(home)))
-    ours(lone_server, sys.executable, "-m", "prefect", "--no-prompt", "work-pool", "create", POOL, "--type", "docker")
+    create = ["work-pool", "create", POOL, "--type", "docker", "--overwrite"]
+    ours(lone_server, sys.executable, "-m", "prefect", "--no-prompt", *create)
     deploy = ["deploy", "--prefect-file", str(catalogue), "--name", POOL]
     ours(lone_server, sys.executable, "-m", "prefect", "--no-prompt", *deploy)
     return Pool(engine, lone_server, tmp_path)
