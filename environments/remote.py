@@ -31,15 +31,6 @@ class RemoteSettings(BaseModel):
         """GPUs of the other machine, where the settings say it."""
         return 0
 
-    @model_validator(mode="after")
-    def _outlives_an_outage(self) -> RemoteSettings:
-        if self.lease_seconds < self.away_seconds:
-            raise ValueError(
-                f"lease_seconds = {self.lease_seconds:g} is less than away_seconds = {self.away_seconds:g}: a trial "
-                "would end during an outage that is waited for; raise it"
-            )
-        return self
-
 
 class HttpEndpoint(RemoteSettings):
     """An endpoint of your own that takes trials by HTTP (docs/other-machines.md)."""

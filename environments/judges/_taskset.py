@@ -61,10 +61,9 @@ class Taskset(ForeignProcess):
 
         Raises Misbehaved: a reward cannot be computed, takes too long, or is not finite.
         """
-        return [self._reward(line, completion) for line, completion in answered]
+        return [self._reward(f"the reward of question {self._ids[line]}", line, text) for line, text in answered]
 
-    def _reward(self, line: int, completion: str) -> float:
-        which = f"the reward of question {self._ids[line]}"
+    def _reward(self, which: str, line: int, completion: str) -> float:
         if (left := self._ends - time.monotonic()) <= 0:
             raise Misbehaved(f"{which}: out of time")
         try:

@@ -10,14 +10,13 @@ and tasks/recipes/output.py checked. Judgements of one purpose share a pool.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
 import shlex
 import shutil
+import tempfile
 import time
-import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -127,7 +126,9 @@ class Endpoint(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    base_url: str = Field(default="", description="Its address, such as http://127.0.0.1:8000/v1.")
+    base_url: str = Field(
+        default="", pattern="^(https?://[^/]|$)", description="Its address, such as http://127.0.0.1:8000/v1."
+    )
     model: str = Field(default=MODEL, description="The model's name there. {out}: what training left; {seed}.")
     key_variable: str = Field(default="", description="The engine's variable that holds the key for it.")
 
@@ -186,18 +187,16 @@ class Text(Judge):
         return (TOKENS, TRUNCATED)
 
     def check(self, folder: Path) -> None:
-        file = folder / self.taskset
-        if file.is_file() and "verifiers" in file.read_text() and importlib.util.find_spec("verifiers") is None:
-            raise ValueError(f"{self.taskset} needs the package 'verifiers': pip install verifiers")
         if self.samples > 1 and self.temperature == 0:
             raise ValueError(f"samples = {self.samples} with temperature = 0 are all the same answer: set samples = 1")
         # A path may exist only where trials run.
         if self.backend == "vllm" and not Path(self.vllm).is_absolute() and shutil.which(self.vllm) is None:
             raise ValueError(f"no command {self.vllm!r} is on PATH: install vllm, or set vllm to its path")
-        url, variable = self.endpoint.base_url, self.endpoint.key_variable
-        if self.backend == "openai" and urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-            raise ValueError(f"endpoint.base_url must be an address such as http://127.0.0.1:8000/v1, got {url!r}")
-        if variable and variable not in os.environ:
+        if self.backend == "openai" and not self.endpoint.base_url:
+            raise ValueError(
+                "endpoint.base_url is missing: the address of the server, such as http://127.0.0.1:8000/v1"
+            )
+        if (variable := self.endpoint.key_variable) and variable not in os.environ:
             raise ValueError(f"endpoint.key_variable: {variable} is not set: export the endpoint's key there")
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
@@ -289,9 +288,7 @@ def _keep(
     path: Path, questions: Sequence[Question], answers: Sequence[Reply], rewards: Sequence[Sequence[float]]
 ) -> None:
     """Write each question with what was answered to it, one a line; replaces an old file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW  # the folder may belong to a program, too
-    with os.fdopen(os.open(temporary, flags, 0o600), "w") as file:
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:  # the folder may be a program's, too
         for question, answer, earned in zip(questions, answers, rewards, strict=True):
             sampled: dict[str, object] = {"error": answer.error}
             if not answer.error:
@@ -301,7 +298,7 @@ def _keep(
                 }  # fmt: skip
             row = {"question": question["id"], "text": question["question"], "expected": question["answer"]}
             file.write(json.dumps(row | {"sampled": sampled}) + "\n")
-    temporary.replace(path)
+    Path(file.name).replace(path)
 
 
 def _vllm_command(vllm: str) -> Path:

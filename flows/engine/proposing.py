@@ -18,7 +18,7 @@ from flows.engine.stopping import NOTHING_LEFT, Stop
 from tasks.propose import Nothing
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RejectedProposal
-from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
+from tasks.proposing.validation import ProposalChecks, champions_files
 from tasks.spending import note_bought
 from tasks.store import inbox
 from tasks.store.approval import Parked
@@ -118,7 +118,7 @@ def _brief(
         history,
         {one.number: one.proposal for one in _waiting(parked)} | pending,
         ledger.seed("propose", key),
-        problem=problem_of(ledger.environment),
+        problem=ledger.environment,
         files=champions_files(ledger.environment, ledger.program, history),
         earlier=lessons(ledger.path),
         imported=earlier_trials.read(ledger.environment.folder),

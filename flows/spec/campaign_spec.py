@@ -20,10 +20,8 @@ from flows.spec.environment import check_editable, checked_environment
 from flows.spec.spec import FIXED, Spec, lasting, runs_in_time
 from tasks import propose
 from tasks.cancellers import Canceller
-from tasks.llm import prompts
 from tasks.machine.slots import Slots, slots_of
 from tasks.proposers import Proposer
-from tasks.proposing.validation import problem_of
 from tasks.recipes import preparing
 from tasks.remote import places
 from tasks.rules import Rule
@@ -203,7 +201,9 @@ def _check_proposers(spec: CampaignSpec, environment: Environment) -> None:
     if fallback.asks or fallback.edits:
         raise Refused(f"fallback = {advanced.fallback!r} may fail itself: name one without a model, such as tpe")
     if proposer.asks:
-        prompts.check(problem_of(environment).prompts)
+        from tasks.llm import prompts  # loads the statistics
+
+        prompts.check(environment.folder)
     if not proposer.edits:
         return
     check_editable(environment)

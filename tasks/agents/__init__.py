@@ -1,1 +1,1 @@
-"""Coding agents: how the known ones are started (`settings`), run (`running`), and what they are handed (`folder`)."""
+"""Coding agents: how they are started, what they are handed, and what they leave."""

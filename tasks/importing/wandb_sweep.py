@@ -15,7 +15,7 @@ from tasks.importing._parameters import ConvertedParameter, choice, is_number, i
 METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
 """The proposers that search as W&B's methods do."""
 COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
-MACROS = (*COMMAND, "${args_no_hyphens}", "${args_no_boolean_flags}", "${args_json}")
+MACROS = (*COMMAND, "${args_no_boolean_flags}")
 EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 BUDGET_SECONDS = 600
 LOG = "log_uniform_values"

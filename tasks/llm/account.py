@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 
 from environments.plugins import Refused, explain
 from tasks.llm import litellm_client
-from tasks.llm.quotes import one_line
 from tasks.system import redact
+from tasks.system.redact import one_line
 
 if TYPE_CHECKING:
     from blocks.llm import LLM
@@ -207,9 +207,7 @@ def _probe(account: Account, url: str, is_like_openai: bool) -> None:
     key = account.key.get_secret_value() if account.key else litellm_client.NO_KEY
     shown, login = f"base_url = {redact.without_passwords(url)}", {"Authorization": f"Bearer {key}"}
     try:
-        status = httpx.get(
-            f"{url}/models", headers=login, timeout=min(PROBE_SECONDS, account.answer_seconds)
-        ).status_code
+        status = httpx.get(f"{url}/models", headers=login, timeout=PROBE_SECONDS).status_code
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
         why = one_line(str(error), 200) or type(error).__name__
         raise Refused(f"no language model answers at {shown} ({why}): start it, or correct the address") from error

@@ -1,4 +1,4 @@
-"""A model's answer as values: without its thoughts, JSON or the header before an edit, each parameter in its range.
+"""A model's answer as values: without its thoughts, its JSON, each parameter in its range, and the edit behind that.
 
 Lenient in form (prose and fences around an answer, numbers written as texts), strict in content: anything uncertain is
 refused, with every fault. A model may write anything, and this process reads it: nothing here may need more than a few
@@ -11,32 +11,29 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from environments.space import Choice, Parameter, Space, Value
 from tasks import formats
 from tasks.formats import NoEdit
-from tasks.llm.quotes import one_line
 from tasks.sandbox.reader import Unreadable, read
+from tasks.system.redact import one_line
 from tasks.trial import Params
 
 ANSWER_LIMIT = 2**19
 """Most characters of an answer: twice those of the longest program that may be edited."""
 RATIONALE, CATEGORY, NAME = 1_000, 40, 60
 """Characters that are kept of each, and of a parameter's name that there is not."""
+NO_REASON = "no reason was given"
 FAULTS, PROPOSALS, STARTS = 20, 100, 200
 """Faults that are told, proposals of an answer that are read, and places where JSON may begin."""
 THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
 JSON_START = re.compile(r"[{\[]")
-HEADER = re.compile(r"[\s*#_>-]*(RATIONALE|CATEGORY|EXPECTED|PARAMS)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
-LATE = re.compile(r"^[ \t*#_>-]*(RATIONALE|PARAMS(?=[ \t*_]*:[*_]*\s*\{))[ \t*_]*:", re.MULTILINE)
-"""A line of the header behind or in an edit; not an annotated constant of a program."""
-IN_A_FENCE = re.compile(r"\A\s*```\w*\n((?:(?!```).*\n)*)```\s*\Z")
-"""An answer that is one fence as a whole."""
-NOTHING = frozenset({"", "none", "n/a", "-", "no change", "unchanged", "null"})
+FENCED, END_OF_FENCE = re.compile(r"```\w*\s*\Z"), re.compile(r"\s*```")
+"""What stands around JSON in a fence of its own."""
 NUMBER = re.compile(r"([+-]? ?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)")
 
 
@@ -91,24 +88,20 @@ def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], l
     return parsed, faults[:FAULTS]
 
 
-def headed(text: str, editable: Sequence[str], space: Space, fixed: Params) -> tuple[ParsedAnswer, str]:
-    """The header of an answer that changes a program, and the answer with the header emptied; Misread else."""
-    if fence := IN_A_FENCE.match(text):
-        text = fence[1]
-    lines, stated, last, after = text.split("\n"), dict[str, str](), "", 0
-    for number, line in enumerate(lines, 1):
-        if header := HEADER.match(line):
-            last, after = header[1].upper(), number
-            stated[last] = line[header.end() :]
-        elif _begins_edit(line, editable):
-            break
-        elif last == "RATIONALE" and len(stated[last]) < RATIONALE:
-            stated[last] += f" {line}"
-    edit = "\n" * after + "\n".join(lines[after:])  # so that the line numbers in a reason are right
-    if late := next((header[1] for header in LATE.finditer(edit) if header[1] not in stated), None):
-        raise Misread(f"{late} stands in a fence or after the edit: write it before, and nothing after the edit")
-    words = *_words(stated.get("RATIONALE", ""), stated.get("CATEGORY", "")), expected(stated.get("EXPECTED"))
-    return ParsedAnswer(values(_params(stated.get("PARAMS", "").strip()), space, fixed), *words, text), edit
+def headed(text: str, space: Space, fixed: Params) -> tuple[ParsedAnswer, str]:
+    """The JSON object of an answer that changes a program, and the rest, with blank lines in its place."""
+    stated = [one for one in _documents(text) if isinstance(one[0], dict) and "rationale" in one[0]]
+    if not stated and '"rationale"' not in text:
+        return ParsedAnswer({}, NO_REASON, "", None, text), text
+    if len(stated) != 1:
+        raise Misread(
+            f'there are {len(stated)} JSON objects with a "rationale" in the answer: write one, before the edit'
+        )
+    document, start, end = stated[0]
+    if (before := FENCED.search(text, 0, start)) and (behind := END_OF_FENCE.match(text, end)):
+        start, end = before.start(), behind.end()
+    edit = text[:start] + "\n" * text.count("\n", start, end) + text[end:]  # so that line numbers in a reason are right
+    return replace(_idea(document | {"params": document.get("params") or {}}, space, fixed), text=text), edit
 
 
 def changed(edit: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
@@ -158,17 +151,24 @@ def expected(stated: object) -> float | None:
         return None
 
 
-def _proposals(text: str) -> Any:
-    """The JSON in the answer that is a proposal, or a list of several."""
-    stated, place = list[Any](), 0
+def _documents(text: str) -> Iterator[tuple[Any, int, int]]:
+    """The pieces of JSON in a text, each with its beginning and end."""
+    place = 0
     for _ in range(STARTS):
         if (start := JSON_START.search(text, place)) is None:
-            break
+            return
         try:
             document, place = json.JSONDecoder().raw_decode(text, start.start())
         except (ValueError, RecursionError):
             place = start.end()
             continue
+        yield document, start.start(), place
+
+
+def _proposals(text: str) -> Any:
+    """The JSON in the answer that is a proposal, or a list of several."""
+    stated = list[Any]()
+    for document, _, _ in _documents(text):
         first = document[0] if isinstance(document, list) and document else document
         if isinstance(first, dict) and {"params", "proposals"} & first.keys():
             stated.append(document)
@@ -184,34 +184,10 @@ def _idea(entry: Any, space: Space, fixed: Params) -> ParsedAnswer:
     if not isinstance(given, dict):
         shown = one_line(json.dumps(entry), 80)
         raise Misread(f'must be an object with "params", an object of parameter names and values, got {shown}')
-    words = *_words(entry.get("rationale"), entry.get("category")), expected(entry.get("expected"))
-    return ParsedAnswer(values(given, space, fixed), *words, json.dumps(entry, ensure_ascii=False))
-
-
-def _words(rationale: object, category: object) -> tuple[str, str]:
-    """Rationale and category as texts of one line; one that is no text counts as not given."""
-    why = one_line(rationale, RATIONALE) if isinstance(rationale, str) else ""
-    kind = one_line(category, CATEGORY).strip(" *_`\"'.") if isinstance(category, str) else ""
-    return why or "no reason was given", kind
-
-
-def _params(stated: str) -> Any:
-    """The JSON object of the header PARAMS."""
-    given: Any = {}
-    if stated.lower() not in NOTHING:
-        try:
-            given = json.loads(stated)
-        except (ValueError, RecursionError):
-            given = None
-    if not isinstance(given, dict):
-        raise Misread('PARAMS must be one JSON object on its line, such as PARAMS: {"learning_rate": 0.001}')
-    return given
-
-
-def _begins_edit(line: str, editable: Sequence[str]) -> bool:
-    """Whether the header ends before this line: a fence, a marker of an edit, or the name of a file."""
-    bare = line.strip(" \t\r*#`:")
-    return bare in editable or line.lstrip().startswith(("```", "<<<<<", "diff --git", "--- ", "*** ", "@@"))
+    rationale, category = (one if isinstance(one, str) else "" for one in map(entry.get, ("rationale", "category")))
+    why, kind = one_line(rationale, RATIONALE) or NO_REASON, one_line(category, CATEGORY).strip(" *_`\"'.")
+    params, change = values(given, space, fixed), expected(entry.get("expected"))
+    return ParsedAnswer(params, why, kind, change, json.dumps(entry, ensure_ascii=False))
 
 
 def _checked(parameter: Parameter, value: object) -> Value:

@@ -2,27 +2,87 @@
 
 LiteLLM asks again after what may pass (tasks/llm/litellm_client.py). What it could not get an answer to is Unavailable;
 an answer that says nothing usable, such as one of thoughts alone, is Unusable: the model is told, and asked again.
+
+Each request with its answer is kept beside the trial as `asked/01.json`, `02.json` ..., without secrets. An answer is
+read again when the very same request comes once more, as after a kill, so it is not paid for twice.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tasks.llm import litellm_client, trace
+from pydantic import TypeAdapter
+
+from tasks.llm import litellm_client
 from tasks.llm.account import Account
 from tasks.llm.answers import ANSWER_LIMIT, is_thought, without_thoughts
-from tasks.llm.quotes import one_line
-from tasks.llm.trace import Answer, Message, RecordedRequest
+from tasks.llm.litellm_client import Message
 from tasks.proposing.brief import Brief, Unavailable, Unusable
-from tasks.system.redact import capped, without_passwords
+from tasks.system.files import write_atomic
+from tasks.system.redact import capped, one_line, without_passwords
 from tasks.trial import NOTHING_BOUGHT, Usage
 
-__all__ = ["Answer", "Message"]
-
+FOLDER = "asked"
 THOUGHTS, SHOWN = 20_000, 300
 """Characters of a model's thoughts that its trace keeps, and of an endpoint's own words in a reason."""
+
+
+@dataclass(frozen=True)
+class RecordedRequest:
+    """A request as far as it decides the answer."""
+
+    model: str
+    base_url: str | None
+    messages: tuple[Message, ...]
+    temperature: float | None
+    max_output_tokens: int
+    turn: int
+    """The number of refused suggestions for this trial."""
+    seed: int
+    """The brief's: under another one the same messages are asked anew."""
+
+    @property
+    def digest(self) -> str:
+        plain = TypeAdapter(RecordedRequest).dump_python(self, mode="json")
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a language model, without its thoughts."""
+
+    text: str
+    usage: Usage
+    model: str
+    """The account's."""
+    finish: str
+    """The reason of its end; `length`: cut off at the limit of output tokens."""
+    fault: str = ""
+    """Why it is no answer; empty when it is one."""
+    thoughts: str = ""
+    """What it thought; kept for people, and never sent back."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A file of the folder."""
+
+    digest: str
+    request: RecordedRequest
+    answer: Answer | None
+    error: str
+    """The reason of a missing answer; empty when there is one."""
+    usage: Usage
+    seconds: float
+
+
+TRACE = TypeAdapter(Trace)
 
 
 def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: Usage = NOTHING_BOUGHT) -> Answer:
@@ -39,7 +99,7 @@ def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: 
         *(account.model, account.base_url, tuple(messages), account.temperature),
         *(account.answer_tokens, len(brief.refusals), brief.seed),
     )
-    answer = trace.recorded_answer(brief.traces, request)
+    answer = recorded_answer(brief.traces, request)
     if answer is None:
         _check_limits(account, request.messages, brief, bought)
         answer = _buy(account, request, brief)
@@ -80,9 +140,9 @@ def _buy(account: Account, request: RecordedRequest, brief: Brief) -> Answer:
     try:
         answer = _answer(account, request)
     except Unavailable as gone:
-        trace.keep(brief.traces, request, None, str(gone), gone.usage, time.monotonic() - began)
+        keep(brief.traces, request, None, str(gone), gone.usage, time.monotonic() - began)
         raise
-    trace.keep(brief.traces, request, answer, "", answer.usage, time.monotonic() - began)
+    keep(brief.traces, request, answer, "", answer.usage, time.monotonic() - began)
     return answer
 
 
@@ -159,3 +219,27 @@ def _usage(account: Account, messages: Sequence[Message], reply: Any, text: str)
 def _unavailable(account: Account, reason: str, usage: Usage = NOTHING_BOUGHT) -> Unavailable:
     where = f" at {without_passwords(account.base_url)}" if account.base_url else ""
     return Unavailable(f"{account.model}{where}: {reason}", usage)
+
+
+def recorded(folder: Path | None) -> list[Trace]:
+    """The traces of a trial, in their order."""
+    paths = sorted((folder / FOLDER).glob("*.json")) if folder else ()
+    return [TRACE.validate_json(path.read_bytes()) for path in paths]
+
+
+def recorded_answer(folder: Path | None, request: RecordedRequest) -> Answer | None:
+    """The answer that this request has had at this folder; None when it has had none."""
+    answers = [trace.answer for trace in recorded(folder) if trace.digest == request.digest]
+    # One from which a secret was taken is not as it came.
+    return next((answer for answer in answers if answer and "[secret" not in answer.text), None)
+
+
+def keep(
+    folder: Path | None, request: RecordedRequest, answer: Answer | None, error: str, usage: Usage, seconds: float
+) -> None:
+    """Write a request and how it ended; nothing where nothing is kept."""
+    if folder is not None:
+        trace = Trace(request.digest, request, answer, error, usage, round(seconds, 3))
+        number = len(list((folder / FOLDER).glob("*.json"))) + 1
+        text = json.dumps(TRACE.dump_python(trace, mode="json"), indent=2, ensure_ascii=False)
+        write_atomic(folder / FOLDER / f"{number:02d}.json", without_passwords(text) + "\n")

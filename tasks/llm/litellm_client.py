@@ -11,11 +11,10 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from environments.plugins import Refused
-from tasks.llm.trace import Message
 from tasks.system import interrupt
 
 if TYPE_CHECKING:
@@ -27,6 +26,14 @@ NO_KEY = "none"
 """The key for an endpoint that needs none: the client requires one."""
 POLL_SECONDS = 0.1
 """Seconds until a signal to end is seen."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
 
 
 @functools.cache

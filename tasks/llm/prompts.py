@@ -3,20 +3,37 @@
 Ours lie beside this file, in `prompts/`. A file of the same name in the environment's `prompts/` replaces it; since
 prompts include each other, that may be one part alone. Their values:
 
-    problem, told           tasks.proposing.brief.Problem, and the campaign in words (tasks.llm.prompt_parts.told)
+    problem, told           the environment, and the campaign in words: `told`
     count, form             how many proposals are asked for, and how an edit is to be written
     reason, before          why the last answer cannot be tried, and what an agent had changed, quoted
+
+Output of programs and words of models and people are quoted, marked line by line as data. Each part has a cap, so that
+a prompt does not grow with the campaign; only the program is shown whole, since an edit needs it. The newest trials and
+the best ones are told in full, of the others each has a line, the newest first; what has no room is counted.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from environments import plugins
+from environments import Environment, plugins
 from environments.plugins import Refused
-from tasks.proposing.brief import Brief, Problem
+from environments.space import Choice, Int, Parameter, Space
+from tasks.describe import mean_of
+from tasks.numbers import number
+from tasks.proposing.brief import NO_PROBLEM, Brief, RemainingBudget
+from tasks.stats.champion import champion_estimate
+from tasks.stats.predictions import effect, record
+from tasks.system.redact import capped, clean, one_line, quote, scrub_text
+from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best, measured
 
 if TYPE_CHECKING:
     import jinja2
@@ -24,18 +41,31 @@ if TYPE_CHECKING:
 OURS = Path(__file__).parent / "prompts"
 DEFAULTS: dict[str, object] = {"count": 1, "form": "search_replace", "reason": "", "before": ""}
 """Values that only some prompts are given, as the others have them: a part may be in any prompt."""
+WIDTH = 200
+"""Characters of a quoted line."""
+PROGRAM_MD = 20_000
+"""Characters of program.md."""
+REFUSED, REJECTED, EARLIER, IMPORTED = 8, 10, 30, 30
+"""Lines on refused suggestions, proposals that were not approved, earlier campaigns, imported trials."""
+HISTORY, IN_FULL = 18_000, 14_000
+"""Characters of the trials that are told one by one, and of those among them that are told in full."""
+NEWEST, BEST = 8, 4
+"""Trials that are told in full, as far as there is room: two of the newest first, then the best of all."""
+LOG_LINES, DIFF_LINES = 15, 30
+"""Lines of a crash's log, and of an edit."""
 
 
-def render(name: str, folder: Path | None, **values: object) -> str:
-    """The prompt of that name, with its values filled in; files of `folder` stand before ours.
+def render(name: str, problem: Environment, **values: object) -> str:
+    """The prompt of that name, with its values filled in; the environment's own files stand before ours.
 
     Raises:
-        Refused: a prompt of the folder that is no template, or that names what there is not.
+        Refused: a prompt of its folder that is no template, or that names what there is not.
     """
     import jinja2
 
     try:
-        return _environment(folder).get_template(f"{name}.md").render(DEFAULTS | values).strip() + "\n"
+        template = _templates(problem.folder / OURS.name).get_template(f"{name}.md")
+        return template.render(DEFAULTS | {"problem": problem} | values).strip() + "\n"
     except RecursionError as endless:
         raise Refused(f"prompt {name}.md includes itself: write into your file what you need of ours") from endless
     except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, OSError) as wrong:
@@ -47,14 +77,12 @@ def render(name: str, folder: Path | None, **values: object) -> str:
         ) from wrong
 
 
-def check(folder: Path | None) -> None:
+def check(folder: Path) -> None:
     """Refuse an environment's own prompts that cannot be said of a campaign that is yet to begin."""
-    from tasks.llm.prompt_parts import told  # loads numeric search, too
-
-    problem = Problem(editable=("train.py",))
-    for path in sorted(folder.glob("*.md")) if folder else ():
-        plugins.require(path.stem, names(), "prompt", str(folder))
-        render(path.stem, folder, problem=problem, told=told(Brief({}, (), problem=problem)))
+    problem = NO_PROBLEM.model_copy(update={"folder": folder})
+    for path in sorted((folder / OURS.name).glob("*.md")):
+        plugins.require(path.stem, names(), "prompt", str(path.parent))
+        render(path.stem, problem, told=told(Brief({}, (), problem=problem)))
 
 
 def names() -> tuple[str, ...]:
@@ -63,15 +91,240 @@ def names() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=8)
-def _environment(folder: Path | None) -> jinja2.Environment:
+def _templates(own: Path) -> jinja2.Environment:
     import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     # Sandboxed: an environment may come from elsewhere, and a prompt has no business but to be filled in.
     return ImmutableSandboxedEnvironment(
-        loader=jinja2.FileSystemLoader([*([folder] if folder else []), OURS]),
+        loader=jinja2.FileSystemLoader([own, OURS]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=False,  # a prompt is no web page
     )
+
+
+def told(brief: Brief) -> SimpleNamespace:
+    """A brief as the parts of a prompt, by name; a part without content is an empty text."""
+    problem, history = brief.problem, brief.history
+    champion, first = best(history), baseline(history)
+    now, original = champion.proposal if champion else None, first.proposal if first else None
+    luck, predictions = champion_estimate(history), record(history)
+    reasons = [f"trial {trial.number}: {why}" for trial in history for why in trial.proposal.turned_down]
+    return SimpleNamespace(
+        budget=_budget(problem),
+        guards="; ".join(
+            f"{name} ({guard.direction}), may get worse by {guard.margin:g}" for name, guard in problem.guards.items()
+        ),
+        program_md=_program_md(problem.folder / "program.md"),
+        fixed=", ".join(f"{name} = {json.dumps(value)}" for name, value in problem.fixed.items()),
+        space="\n".join(_parameter(name, one, brief) for name, one in brief.space.items()),
+        files="\n\n".join(_file(name, text) for name, text in brief.files.items()),
+        champion=_champion(history),
+        noise=f"Trainings of one program differ by luck: their standard deviation is about {number(luck.sd)}."
+        if luck and math.isfinite(luck.sd)
+        else "",
+        keep_rule=brief.keep_rule,
+        history=trials(brief.space, history),
+        predictions=predictions.words if predictions else "",
+        refused=listed(reasons[-REFUSED:]),
+        rejected=listed(
+            f"{changes(brief.space, original, proposal, short=True)} ({one_line(proposal.rationale, WIDTH)}): {said}"
+            for _, proposal, said in brief.rejected[-REJECTED:]
+        ),
+        earlier=_earlier(brief),
+        imported=_imported(brief),
+        pending=listed(
+            f"trial {taken}: {changes(brief.space, now, one)}: {one_line(one.rationale, WIDTH)}"
+            for taken, one in sorted(brief.pending.items())
+        ),
+        left=_left(brief.left, len(brief.pending)),
+    )
+
+
+def _budget(problem: Environment) -> str:
+    """The budget of one training, such as `12 s on cpu`."""
+    cores = f" of {problem.cores} cores" if problem.cores > 1 and problem.device == "cpu" else ""
+    steps = f", {problem.budget_steps:,} steps at most" if problem.budget_steps else ""
+    return f"{problem.budget_seconds:g} s on {problem.device}{cores}{steps}"
+
+
+def _program_md(path: Path) -> str:
+    text = path.read_text("utf-8", "replace") if path.is_file() else ""
+    return capped(scrub_text(text).strip(), PROGRAM_MD)
+
+
+def start(brief: Brief) -> Params:
+    """The starting point of a proposal: the champion's value of every parameter of the space, or else its default."""
+    champion = best(brief.history)
+    params = champion.proposal.params if champion else {}
+    return {name: params.get(name, one.default) for name, one in brief.space.items()}
+
+
+def trials(space: Space, history: History) -> str:
+    """The trials in their order, as far as there is room."""
+    others, first = [trial for trial in history if trial.number > 0], baseline(history)
+    scored = [trial for trial in others if trial.score.value is not None]
+    top = sorted(scored, key=lambda trial: -trial.score.utility)[:BEST]
+    newest = others[: -NEWEST - 1 : -1]
+    said = dict[int, str]()
+    for trial in (*([first] if first else []), *newest[:2], *top, *newest[2:]):
+        text = _in_full(space, history, trial)
+        if trial.number not in said and sum(map(len, said.values())) + len(text) <= IN_FULL:
+            said[trial.number] = text
+    for trial in reversed(others):
+        line = f"- {_in_a_line(space, first.proposal if first else None, trial)}"
+        if trial.number not in said and sum(map(len, said.values())) + len(line) <= HISTORY:
+            said[trial.number] = line
+    left_out = sum(trial.number not in said for trial in others)
+    parts = [said[trial.number] for trial in history if trial.number in said]
+    return "\n".join(([f"{left_out} older trials are left out."] if left_out else []) + parts)
+
+
+def changes(space: Space, old: Proposal | None, new: Proposal, short: bool = False) -> str:
+    """The differences between two proposals; `short`: without the old values."""
+    before, parts = (old.params if old else {}), list[str]()
+    for name in (name for name in space if name in new.params and new.params[name] != before.get(name)):
+        was = f"{json.dumps(_rounded(before[name]))} -> " if name in before and not short else ""
+        parts.append(f"{name} {was}{json.dumps(_rounded(new.params[name]))}")
+    edit = old.edit if old else None
+    if new.edit != edit:
+        signs = Counter(line[0] for line in _own_lines(new.edit or "", edit))
+        parts.append(f"program edited (+{signs['+']} -{signs['-']} lines)")
+    return ", ".join(parts) or "nothing"
+
+
+def _in_full(space: Space, history: History, trial: Trial) -> str:
+    """A trial: what it did otherwise than the champion of its time, and what came of it."""
+    proposal, then = trial.proposal, best(history[: history.index(trial)])
+    against = f"trial {then.number}, the champion then" if then and then.number else "the baseline"
+    before = then or baseline(history)
+    old = before.proposal if before else None
+    lines = [f"### {f'Trial {trial.number}' if trial.number else 'The baseline'}: {trial.verdict.kind}"]
+    if trial.number:
+        lines.append(f"- Changed against {against}: {changes(space, old, proposal)}")
+    if trial.score.value is not None:
+        gain = effect(history, trial, then)
+        than_then = "" if gain is None else f", {number(gain, sign=True)} against the champion then"
+        lines.append(f"- Score: {_score_of(history, trial)}{than_then}")
+    if proposal.expected is not None:
+        lines.append(f"- Its proposer expected {number(proposal.expected, sign=True)} against the champion it knew")
+    if trial.score.also:
+        values = ", ".join(f"{name} {number(value)}" for name, value in trial.score.also.items())
+        lines.append(f"- Measured besides: {one_line(values, 2 * WIDTH)}")
+    if any(curve := trial.runs[0].curve[3::4] if trial.runs else ()):
+        lines.append(f"- Reported at each fifth of its budget: {', '.join(map(number, curve))}")
+    errors = [run.error for run in trial.runs if run.error]
+    if trial.verdict.kind == "crash" or errors:  # the reason is not in our own words alone
+        lines += ["- Why:", data([*errors, trial.verdict.reason][0], LOG_LINES)]
+    else:
+        lines.append(f"- Why: {one_line(trial.verdict.reason, WIDTH)}")
+    if proposal.rationale:
+        lines += ["- The idea was:", data(proposal.rationale, 4, 2 * WIDTH)]
+    if proposal.edit and trial is not best(history):  # the champion's program is told whole
+        changed = _own_lines(proposal.edit, old.edit if old else None)
+        lines += ["- Lines of the program that it changed:", data("\n".join(changed), DIFF_LINES)]
+    return "\n".join(lines) + "\n"
+
+
+def _in_a_line(space: Space, old: Proposal | None, trial: Trial) -> str:
+    """A trial: what it did otherwise than `old`, and what came of it."""
+    score = f" at {number(trial.score.value)}" if trial.score.value is not None else ""
+    changed = changes(space, old, trial.proposal, short=True)
+    return f"Trial {trial.number}, {trial.verdict.kind}{score}: {capped(changed, WIDTH)}"
+
+
+def _rounded(value: Value, digits: int = 4) -> Value:
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
+def _own_lines(edit: str, parent: str | None) -> list[str]:
+    """The lines that an edit changes and its parent's does not."""
+    new, old = (Counter(re.findall(r"^(?!\+\+\+ |--- )[+-].*", diff, re.MULTILINE)) for diff in (edit, parent or ""))
+    return [*(new - old).elements()]
+
+
+def _score_of(history: History, trial: Trial) -> str:
+    """The mean over all of a trial's runs, and how many these are."""
+    runs = sum(score.value is not None for score in measured(history, trial.number))
+    return f"{number(mean_of(history, trial.number))} ({runs} run{'s' * (runs != 1)})" if runs else "none"
+
+
+def _parameter(name: str, parameter: Parameter, brief: Brief) -> str:
+    first = baseline(brief.history)
+    before = first.proposal.params.get(name, parameter.default) if first else parameter.default
+    now = f"now {json.dumps(_rounded(start(brief)[name], 6))}, the baseline's {json.dumps(before)}"
+    if isinstance(parameter, Choice):
+        return f"- {name}: one of {', '.join(map(json.dumps, parameter.values))}; {now}"
+    kind = "a whole number" if isinstance(parameter, Int) else "a number"
+    scale = ", on a logarithmic scale" if parameter.log else ""
+    return f"- {name}: {kind} from {json.dumps(parameter.low)} to {json.dumps(parameter.high)}{scale}; {now}"
+
+
+def _file(name: str, text: str) -> str:
+    """A file as it is: an edit has to match it. The fence is longer than any in it."""
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 0)
+    shown = scrub_text(text)
+    return f"{name}:\n\n{fence}\n{shown}{'' if shown.endswith(chr(10)) else chr(10)}{fence}"
+
+
+def _champion(history: History) -> str:
+    first, champion = baseline(history), best(history)
+    if champion is None:
+        return "No trial has a score yet, the baseline included." if history else ""
+    score = _score_of(history, champion)
+    if champion is first:
+        return f"The baseline is the champion still, with a score of {score}."
+    before = f"; the baseline has {_score_of(history, first)}" if first else ""
+    return f"Trial {champion.number} is the champion, with a score of {score}{before}."
+
+
+def _earlier(brief: Brief) -> str:
+    """The trials of earlier campaigns, a line each, against the defaults of the space."""
+    defaults = Proposal({name: one.default for name, one in brief.space.items()})
+    lines = []
+    for trial in [trial for trial in brief.earlier if trial.number > 0][-EARLIER:]:
+        champion = trial.verdict.evidence.get("champion")
+        beside = "" if champion is None else f" (the champion had {number(champion)})"
+        lines.append(f"{_in_a_line(brief.space, defaults, trial)}{beside}: {one_line(trial.proposal.rationale, WIDTH)}")
+    return listed(lines)
+
+
+def _imported(brief: Brief) -> str:
+    """The best trials of another tool, best first, a line each."""
+    sign, lines = 1 if brief.problem.higher_is_better else -1, list[str]()
+    ranked = sorted(enumerate(brief.imported, 1), key=lambda n: math.inf if n[1].score is None else -sign * n[1].score)
+    for place, one in ranked[:IMPORTED]:
+        score = "failed" if one.score is None else number(one.score)
+        params = ", ".join(f"{name} {json.dumps(_rounded(value))}" for name, value in one.params.items())
+        parts = (score, one_line(params, WIDTH), one_line(one.note, WIDTH))
+        lines.append(f"{place} of {len(brief.imported)}: {': '.join(filter(None, parts))}")
+    return listed(lines)
+
+
+def _left(left: RemainingBudget, under_way: int) -> str:
+    """The budget, without the trials that are under way."""
+    parts = (
+        "" if left.trials is None else f"{max(left.trials - under_way, 0.0):.3g} trials",
+        "" if left.seconds is None else f"{left.seconds / 60:.0f} minutes",
+        "" if left.usd is None else f"{left.usd:.2f} USD for language models",
+        "" if left.tokens is None else f"{left.tokens:,} tokens",
+    )
+    return f"{', '.join(filter(None, parts))}." if any(parts) else ""
+
+
+def data(text: str, lines: int, width: int = WIDTH) -> str:
+    """Foreign text, quoted and capped: the first line, which says most, and the last ones."""
+    every = clean(text)
+    left_out = len(every) - lines
+    if left_out > 0:
+        note = f"[{left_out} line{'s' * (left_out != 1)} left out]"
+        every = [every[0], note, *every[len(every) - lines + 1 :]]
+    return quote("\n".join(every), width, len(every))
+
+
+def listed(lines: Iterable[str]) -> str:
+    """Lines of foreign text as one quote; empty without any."""
+    kept = [one_line(line, 2 * WIDTH) for line in lines]
+    return quote("\n".join(kept), 3 * WIDTH, len(kept)) if kept else ""

@@ -14,9 +14,8 @@ from pydantic import Field
 
 from tasks.numbers import number
 from tasks.proposers import Proposer
-from tasks.proposing.axes import Axis, Point, params_of, point_of, untried
+from tasks.proposing.axes import Axis, Observations, Point, params_of, point_of, untried
 from tasks.proposing.brief import Brief, Suggestion
-from tasks.proposing.observations import Observations
 from tasks.trial import Trial
 
 

@@ -10,10 +10,8 @@ from typing import ClassVar
 
 from tasks.llm.account import Account, ModelOptions, accounts, check
 from tasks.llm.answers import ParsedAnswer
-from tasks.llm.chat import Message
-from tasks.llm.prompt_parts import start, told
-from tasks.llm.prompts import render
-from tasks.llm.quotes import data
+from tasks.llm.litellm_client import Message
+from tasks.llm.prompts import data, render, start, told
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion
 from tasks.trial import Usage
@@ -40,15 +38,15 @@ class Researcher(Proposer, ModelOptions):
 
 def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tuple[Message, ...]:
     """The messages to a model: its role, the question about `shown`, and every refused answer with the reason."""
-    folder, parts = brief.problem.prompts, {"problem": brief.problem, "told": told(shown), **more}
-    messages = [Message("system", render("researcher", folder, **parts))]
-    messages.append(Message("user", render(prompt, folder, **parts)))
+    problem, parts = brief.problem, {"told": told(shown), **more}
+    messages = [Message("system", render("researcher", problem, **parts))]
+    messages.append(Message("user", render(prompt, problem, **parts)))
     for refusal in brief.refusals:
         if refusal.text or refusal.usage.calls:  # else no model has said anything
             reason = data(refusal.reason, REASON_LINES, width=400)
             said = refusal.text.encode(errors="replace").decode()  # half a character cannot be sent
             messages.append(Message("assistant", said or NOT_REPEATED))
-            messages.append(Message("user", render("repair", folder, reason=reason, **parts)))
+            messages.append(Message("user", render("repair", problem, reason=reason, **parts)))
     return tuple(messages)
 
 

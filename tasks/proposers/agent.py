@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
@@ -18,23 +19,22 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from environments.plugins import Refused
 from tasks.agents import working
-from tasks.agents.settings import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting
+from tasks.agents.working import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting
 from tasks.editing.edits import EditFailed, diff_of
-from tasks.llm.answers import CATEGORY, HEADER, RATIONALE, expected
-from tasks.llm.prompt_parts import start, told
-from tasks.llm.prompts import render
-from tasks.llm.quotes import data, one_line
+from tasks.llm.answers import CATEGORY, RATIONALE, expected
+from tasks.llm.prompts import data, render, start, told
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.system import file_trees
 from tasks.system.files import write_atomic
-from tasks.system.redact import clean, scrub_text
+from tasks.system.redact import clean, one_line, scrub_text
 from tasks.trial import NOTHING_BOUGHT
 
 PROMPT = (
     f"{working.TASK} in this folder says what is asked of you. Read it whole, then do it: edit the files in this "
     f"folder, and write {working.RATIONALE}. Nobody can answer questions."
 )
+HEADER = re.compile(r"[\s*#_>-]*(CATEGORY|EXPECTED)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
 REASON_CHARACTERS, QUOTED_LINES = 400, 150
 
 
@@ -127,11 +127,11 @@ class Agent(Proposer):
             raise Unavailable(f"{self._name}: no program {self._setting.argv[0]!r} on PATH")
         work, log = room / "work", room / "log.txt"
         work.mkdir()
-        parts = {"problem": brief.problem, "told": told(brief)}
+        parts: dict[str, object] = {"told": told(brief)}
         if brief.refusals:
             last = brief.refusals[-1]
             parts |= {"reason": data(last.reason, QUOTED_LINES), "before": data(last.text, QUOTED_LINES)}
-        task = render("agent", brief.problem.prompts, **parts)
+        task = render("agent", brief.problem, **parts)
         try:
             handed = working.lay_out(work, brief, task)
         except EditFailed as clash:
@@ -181,7 +181,7 @@ def _why(text: str) -> tuple[str, str, float | None]:
     why, stated = list[str](), {"category": "", "expected": ""}
     for line in clean(text):
         header = HEADER.match(line)
-        if header and header[1].casefold() in stated:
+        if header:
             stated[header[1].casefold()] = line[header.end() :]
         else:
             why.append(line)

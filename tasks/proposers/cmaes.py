@@ -13,9 +13,8 @@ import numpy as np
 from pydantic import Field
 
 from tasks.proposers._numeric import Numeric, badness, with_categories
-from tasks.proposing.axes import Point
+from tasks.proposing.axes import ASKS, Observations, Point
 from tasks.proposing.brief import Brief
-from tasks.proposing.observations import ASKS, Observations
 
 SPREAD = 0.25
 """Standard deviation of the first distribution around the middle, as a share of every axis."""

@@ -14,9 +14,8 @@ import torch
 from optuna.samplers import GPSampler
 
 from tasks.proposers._numeric import Numeric
-from tasks.proposing.axes import Point
+from tasks.proposing.axes import Observations, Point
 from tasks.proposing.brief import Brief
-from tasks.proposing.observations import Observations
 from tasks.proposing.optuna_study import ask, study
 from tasks.trial import Trial
 

@@ -23,9 +23,8 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
 from tasks.proposers._numeric import Numeric, with_categories
-from tasks.proposing.axes import Point, params_of, point_of, varied
+from tasks.proposing.axes import ASKS, Observations, Point, params_of, point_of, varied
 from tasks.proposing.brief import Brief, Suggestion
-from tasks.proposing.observations import ASKS, Observations
 from tasks.stats.champion import champion_estimate, is_barred, utility
 from tasks.trial import History, Trial, best
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from tasks.llm import trace
 from tasks.llm.account import Account
 from tasks.llm.answers import Misread, ideas
-from tasks.llm.chat import ask
+from tasks.llm.chat import ask, recorded
 from tasks.proposers._researcher import Researcher, conversation, suggestion
 from tasks.proposing.brief import Brief, Suggestion, Unusable
 from tasks.trial import NOTHING_BOUGHT, Usage
@@ -39,7 +38,7 @@ class Llm(Researcher):
         made |= {one.number: one.proposal for one in brief.rejected}
         by_it = [number for number, proposal in made.items() if proposal.model == account.model]
         bought = max((number for number in by_it if made[number].usage.calls), default=0)
-        answers = [one.answer for one in trace.recorded(brief.traces.with_name(f"{bought:04d}")) if one.answer]
+        answers = [one.answer for one in recorded(brief.traces.with_name(f"{bought:04d}")) if one.answer]
         if not answers:
             return None
         taken = sum(number >= bought for number in by_it)

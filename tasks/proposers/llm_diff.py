@@ -25,7 +25,7 @@ class LlmDiff(Researcher):
             raise Unavailable("the environment has no editable files: `editable` in environment.toml lists them")
         answer = ask(account, conversation("edit", brief, brief, form=self.form), brief)
         try:
-            idea, edit = headed(answer.text, editable, brief.space, brief.problem.fixed)
+            idea, edit = headed(answer.text, brief.space, brief.problem.fixed)
             only_params = idea.params and not edit.strip()
             files = {} if only_params else changed(edit, brief.files, editable)
         except (Misread, NoEdit) as wrong:

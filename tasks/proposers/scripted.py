@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from environments.space import Value
 from tasks.formats import NoEdit
 from tasks.llm.answers import Misread, changed, values
-from tasks.llm.prompt_parts import start
+from tasks.llm.prompts import start
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, Suggestion, Unusable
 from tasks.trial import NOTHING_BOUGHT

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tasks.proposers._numeric import Numeric
-from tasks.proposing.axes import Point
+from tasks.proposing.axes import Observations, Point
 from tasks.proposing.brief import Brief
-from tasks.proposing.observations import Observations
 from tasks.trial import Trial
 
 if TYPE_CHECKING:

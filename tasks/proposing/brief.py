@@ -7,11 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from environments import Environment
 from environments.earlier_trials import EarlierTrial
 from environments.space import Space
 from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage, baseline
 
 Pending = Mapping[int, Proposal]
+NO_PROBLEM = Environment.model_construct(
+    name="", folder=Path("/nonexistent"), metric="", direction="maximize", budget_seconds=1.0
+)
+"""Of a brief that says nothing of its problem; for searches, which look at numbers alone."""
 
 
 @dataclass(frozen=True)
@@ -53,25 +58,6 @@ class RejectedProposal(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Problem:
-    name: str = ""
-    title: str = ""
-    metric: str = ""
-    higher_is_better: bool = True
-    budget: str = ""
-    """Of one training, such as `12 s on cpu`."""
-    budget_steps: int = 0
-    """Steps after which a training ends at the latest; 0: only its time counts."""
-    guards: tuple[str, ...] = ()
-    program_md: str = ""
-    editable: tuple[str, ...] = ()
-    required_calls: tuple[str, ...] = ()
-    fixed: Params = field(default_factory=dict)
-    prompts: Path | None = None
-    """A folder whose files replace our prompts of the same name; None without one."""
-
-
-@dataclass(frozen=True)
 class RemainingBudget:
     """The budget that a campaign has left; None where nothing limits it."""
 
@@ -91,7 +77,7 @@ class Brief:
     pending: Pending = field(default_factory=dict)
     seed: int = 0
     refusals: tuple[Refusal, ...] = ()
-    problem: Problem = Problem()
+    problem: Environment = NO_PROBLEM
     files: Mapping[str, str] = field(default_factory=dict)
     """The champion's editable files that exist, by name."""
     rejected: tuple[RejectedProposal, ...] = ()

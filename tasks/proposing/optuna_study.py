@@ -14,8 +14,7 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
 from environments.space import Float, Int
-from tasks.proposing.axes import Axis, Point
-from tasks.proposing.observations import ASKS, Observations
+from tasks.proposing.axes import ASKS, Axis, Observations, Point
 
 
 def study(

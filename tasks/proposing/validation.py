@@ -1,4 +1,4 @@
-"""Checks of a suggestion before it may become a trial, and the description of a problem for a brief.
+"""Checks of a suggestion before it may become a trial.
 
 In this order: its parameters lie in the space, its files are editable, nothing like it was tried before or is under
 way, and an edited program survives a run of seconds in the sandbox that its training will have.
@@ -19,7 +19,7 @@ from tasks.editing.checks import meaning_of
 from tasks.editing.edits import EditFailed, diff_of, patched
 from tasks.numbers import number
 from tasks.proposing.axes import Axis
-from tasks.proposing.brief import Brief, Problem, Suggestion
+from tasks.proposing.brief import Brief, Suggestion
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.reader import Unreadable, read
 from tasks.store.workspace import TrialDir
@@ -33,8 +33,6 @@ SMOKE_SHARE = 0.25
 """Of the budget, at most."""
 TOLERANCE = 1e-3
 """Floats this close, as a share of their scale, are the same."""
-PROGRAM_MD = "program.md"
-PROMPTS = "prompts"
 
 
 @dataclass(frozen=True)
@@ -154,30 +152,6 @@ def champions_files(environment: Environment, program: Path, history: History) -
     """The editable files as the champion has them."""
     base, champion = originals(environment, program), best(history)
     return patched(base, champion.proposal.edit) if champion and champion.proposal.edit else base
-
-
-def problem_of(environment: Environment) -> Problem:
-    """An environment described for a proposer."""
-    program_md, prompts = environment.folder / PROGRAM_MD, environment.folder / PROMPTS
-    cores = f" of {environment.cores} cores" if environment.cores > 1 and environment.device == "cpu" else ""
-    steps = f", {environment.budget_steps:,} steps at most" if environment.budget_steps else ""
-    return Problem(
-        name=environment.name,
-        title=environment.title,
-        metric=environment.metric,
-        higher_is_better=environment.higher_is_better,
-        budget=f"{environment.budget_seconds:g} s on {environment.device}{cores}{steps}",
-        budget_steps=environment.budget_steps,
-        guards=tuple(
-            f"{name} ({guard.direction}), may get worse by {guard.margin:g}"
-            for name, guard in environment.guards.items()
-        ),
-        program_md=program_md.read_text("utf-8", "replace") if program_md.is_file() else "",
-        editable=environment.editable,
-        required_calls=environment.required_calls,
-        fixed=dict(environment.fixed),
-        prompts=prompts if prompts.is_dir() else None,
-    )
 
 
 def _ending(trial: Trial) -> str:

@@ -23,7 +23,6 @@ from environments.recipe import DATA
 from tasks.sandbox import seccomp
 from tasks.sandbox.interpreter import OWN, Interpreter, interpreter_of
 from tasks.sandbox.supervisor import FILTER_DESCRIPTOR, LANDLOCK_CREATE_RULESET
-from tasks.system.home import CODE, PACKAGES
 
 Level = Literal["bwrap", "landlock", "none"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -46,8 +45,6 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 GPU_DEVICES = ("nvidia*", "nvidia-caps/*", "dri/*", "kfd", "dxg")
 """GPU devices below /dev: NVIDIA's (as its container toolkit binds them), AMD's DRI and KFD, WSL's DXG."""
 NAMES_THREADS = "/dev/nvidia*"
-COVER_BYTES = 4096
-"""Most of a folder that covers one of our packages: it is to be empty, and 0 would mean any size."""
 GPU_FACTS = ("/sys", "/proc/driver/nvidia", "/etc/nvidia", "/etc/OpenCL", "/etc/vulkan")
 
 
@@ -79,7 +76,6 @@ def plan(
     version = landlock_version()
     rules = {
         "version": version, "rules": landlock(view, scratch), "network": view.network,
-        "hidden": [str(package) for package in hidden_below(Path("/"))],
         "listed": [str(folder) for folder in own.listed(view.readable)],
     }  # fmt: skip
     filter = seccomp.without_namespaces(view.network, version)
@@ -101,20 +97,14 @@ def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
     command += ["--remount-ro", "/dev", *_memory("/tmp", scratch_bytes), "--perms", "0777", "--dir", HOME]
     seen = _seen(view)
     command += _folders_above((*seen, *view.writable))
-    covered = []
     for path in (*_present(SYSTEM), *seen):
-        if path.is_symlink() and str(path) in SYSTEM:
-            command += ["--symlink", str(path.readlink()), str(path)]
-            continue
-        command += _bind("--ro-bind", [path])
-        for package in hidden_below(path):
-            command += _covered(package, view)
-            covered += ["--remount-ro", str(package)]
+        is_link = path.is_symlink() and str(path) in SYSTEM
+        command += ["--symlink", str(path.readlink()), str(path)] if is_link else _bind("--ro-bind", [path])
     command += _bind("--bind", view.writable)
     # In /proc a process may raise its own standing when memory is short. NVIDIA's driver, from 570 on, writes the names
     # of its threads there, and gives up where it may not (CUDA error 304).
     closed = [] if any(device.match(NAMES_THREADS) for device in gpu) else ["--remount-ro", "/proc"]
-    command += [*covered, *closed, "--remount-ro", "/"]
+    command += [*closed, "--remount-ro", "/"]
     command += ["--chdir", str(cwd), "--seccomp", str(FILTER_DESCRIPTOR), "--cap-drop", "ALL"]
     if not root:
         return [*command, "--"]
@@ -162,20 +152,6 @@ def visible(python: Interpreter) -> tuple[Path, ...]:
     return (*(() if python is OWN else python.parts), *python.editable)
 
 
-def hidden_below(folder: Path) -> list[Path]:
-    """Our own packages below a folder: installed, they lie among those that a program may import. They hold judges."""
-    code, real = CODE.resolve(), folder.resolve()
-    return [folder / code.relative_to(real) / name for name in PACKAGES] if code.is_relative_to(real) else []
-
-
-def _covered(package: Path, view: VisiblePaths) -> list[str]:
-    """An empty folder over one of our packages, with folders for what the view gives of it."""
-    given = [path.relative_to(package) for path in view.readable if path.is_relative_to(package)]
-    folders = dict.fromkeys(str(package / folder) for path in given for folder in reversed(path.parents[:-1]))
-    made = [word for folder in folders for word in ("--perms", "0755", "--dir", folder)]
-    return [*_memory(str(package), COVER_BYTES, mode="0755"), *made]
-
-
 def _seen(view: VisiblePaths) -> list[Path]:
     settings = [f"/etc/{name}" for name in SETTINGS + (NETWORK_SETTINGS if view.network else ())]
     facts = GPU_FACTS if view.gpu else ()
@@ -199,9 +175,9 @@ def _folders_above(paths: Iterable[Path]) -> list[str]:
     return [word for folder in made for word in ("--perms", "0555", "--dir", folder)]
 
 
-def _memory(path: str, size: int, mode: str = "1777") -> list[str]:
-    """A folder in memory, by default writable for all."""
-    return ["--perms", mode, "--size", str(size), "--tmpfs", path]
+def _memory(path: str, size: int) -> list[str]:
+    """A folder in memory, writable for all."""
+    return ["--perms", "1777", "--size", str(size), "--tmpfs", path]
 
 
 def _bind(option: str, paths: Iterable[Path]) -> list[str]:

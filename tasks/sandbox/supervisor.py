@@ -255,11 +255,9 @@ def _drop_capabilities() -> None:
     _check(_libc.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())), "capset")
 
 
-def _landlock(
-    version: int, rules: list[tuple[str, bool]], network: bool, hidden: Sequence[str] = (), listed: Sequence[str] = ()
-) -> None:
+def _landlock(version: int, rules: list[tuple[str, bool]], network: bool, listed: Sequence[str]) -> None:
     """Restrict file access to the rules, (path, writable) each; TCP, signals and sockets as far as `version` can. Of
-    folders in `hidden` (real paths, unless a rule is about them) and `listed` only names can be read.
+    folders in `listed` only names can be read.
     """
     known = (1 << FS_RIGHTS[min(version, max(FS_RIGHTS))]) - 1
     size = 8 if version < 4 else 16 if version < 6 else 24
@@ -268,17 +266,10 @@ def _landlock(
     granted = [(path, known & ~DEVICES if writable else READ) for path, writable in rules]
     granted += [("/proc/self", READ), *((path, LIST) for path in listed)]  # the pid is known only here
     for path, right in granted:
-        parts = [(os.path.realpath(path), right)]
-        for part, allowed in parts:
-            if any(place.startswith(os.path.join(part, "")) for place in hidden):
-                # No rule takes anything away, so the entries get their own. What a link names has one, or none.
-                found = (entry for entry in os.scandir(part) if not entry.is_symlink())
-                parts += [(entry.path, allowed) for entry in found if entry.path not in hidden]
-                allowed = LIST
-            place = os.open(part, os.O_PATH | os.O_CLOEXEC)
-            rule = _Beneath(allowed if os.path.isdir(part) else allowed & OF_FILES, place)
-            _check(_libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(rule), 0), f"Landlock rule for {part}")
-            os.close(place)
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        rule = _Beneath(right if os.path.isdir(path) else right & OF_FILES, place)
+        _check(_libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(rule), 0), f"Landlock rule for {path}")
+        os.close(place)
     _check(_libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0), "Landlock")
     os.close(ruleset)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 CODE = Path(__file__).parents[2]
 """A checkout, or the `site-packages` that a wheel is installed in."""
-PACKAGES = ("flows", "tasks", "environments", "blocks")
 REMEDY = "set NIGHTSHIFT_HOME to a writable folder"
 
 

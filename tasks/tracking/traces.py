@@ -1,4 +1,4 @@
-"""Requests to language models as MLflow traces, one per file of tasks/llm/trace.py, in a session per trial.
+"""Requests to language models as MLflow traces, one per file of tasks/llm/chat.py, in a session per trial.
 
 MLflow sends a trace when its span ends, and only logs what goes wrong with that. So `send` looks afterwards.
 """
@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.llm.trace import FOLDER, TRACE, Trace
+from tasks.llm.chat import FOLDER, TRACE, Trace
 from tasks.store.ledger import Ledger
 from tasks.tracking.values import plain
 from tasks.trial import Trial

@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -232,31 +231,20 @@ class Workers:
 
 
 def _work(pipe: Connection, prepare: Callable[[int, int], Callable[..., Any]], number: int, count: int) -> None:
-    """The life of a fork: it does what it is asked, until it is killed or the first process has ended."""
-    first = os.getppid()
+    """The life of a fork: it does what it is asked, until it is killed. Its failure ends it, with a traceback."""
     for signal_number in (signal.SIGTERM, signal.SIGINT):  # which may reach all processes; the first one decides
         signal.signal(signal_number, signal.SIG_IGN)
-    try:
-        answer, said = prepare(number, count), None  # the first says that it is ready
-        while True:
-            pipe.send((said, None))
-            while not pipe.poll(1.0):
-                if os.getppid() != first:
-                    return
-            said = answer(*pipe.recv())
-    except Exception:  # noqa: BLE001 - it is raised again where the answer is awaited
-        with suppress(OSError):
-            pipe.send((None, traceback.format_exc()))
+    answer = prepare(number, count)
+    pipe.send(None)  # it is ready
+    while True:
+        pipe.send(answer(*pipe.recv()))
 
 
 def _received(pipe: Connection) -> Any:
     try:
-        said, failure = pipe.recv()
-    except (EOFError, ConnectionResetError):
-        said, failure = None, "one of the processes that play was killed"
-    if failure:
-        raise RuntimeError(failure)
-    return said
+        return pipe.recv()
+    except (EOFError, ConnectionResetError) as gone:  # told in a line, so that its traceback is what a log ends with
+        raise Failed("one of the processes that play has ended") from gone
 
 
 class Pool:

@@ -17,22 +17,21 @@ import pytest
 from environments import plugins
 from environments.plugins import Refused
 from environments.space import Float, Int
-from tasks.agents.settings import SETTINGS, hear_claude
-from tasks.agents.working import lay_out, read_back
+from tasks.agents.working import SETTINGS, hear_claude, lay_out, read_back
 from tasks.editing.patches import EditFailed
 from tasks.propose import PROPOSERS
 from tasks.proposers import Proposer
-from tasks.proposing.brief import Brief, Problem, Refusal, RemainingBudget, Suggestion, Unavailable, Unusable
+from tasks.proposing.brief import NO_PROBLEM, Brief, Refusal, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.trial import Usage
 from tests.support import scripted_agent
 from tests.support.histories import tried
 from tests.support.processes import wait_for
 
 FILES = {"train.py": "RATE = 0.1\n", "lib/model.py": "WIDTH = 64\n"}
-PROBLEM = Problem(
-    "quad", "Quadratic", "loss", False, "5 s on cpu", program_md="Find the minimum.\n",
-    editable=("train.py", "lib/model.py", "lib/new.py"), required_calls=("optimizer.step",),
-)  # fmt: skip
+PROBLEM = NO_PROBLEM.model_copy(update={
+    "name": "quad", "title": "Quadratic", "metric": "loss", "direction": "minimize",
+    "editable": ("train.py", "lib/model.py", "lib/new.py"), "required_calls": ("optimizer.step",),
+})  # fmt: skip
 Play = Callable[..., Suggestion]
 NAP = f"27{os.getpid()}"
 """Seconds for which what the stand-in leaves behind sleeps: nobody else's does as long."""
@@ -42,7 +41,9 @@ def brief(tmp_path: Path, **more: Any) -> Brief:
     history = (tried((), -20.0, params={"lr": 0.1, "layers": 2}),)
     history += (tried(history, None, params={"lr": 9.0, "layers": 2}),)
     space = {"lr": Float(low=1e-3, high=10.0, log=True, default=0.1), "layers": Int(low=1, high=9, default=2)}
-    return replace(Brief(space, history, problem=PROBLEM, files=FILES, seed=3, traces=tmp_path / "desk"), **more)
+    (tmp_path / "program.md").write_text("Find the minimum.\n")
+    problem = PROBLEM.model_copy(update={"folder": tmp_path})
+    return replace(Brief(space, history, problem=problem, files=FILES, seed=3, traces=tmp_path / "desk"), **more)
 
 
 def agent(**options: Any) -> Proposer:

@@ -24,7 +24,7 @@ SAVE = '(args.out / "model.json").write_text(json.dumps({"x": args.x}))'
 
 def edit(replacement: str, rationale: str, file: str = "fit.py", search: str = SAVE) -> str:
     return (
-        f"RATIONALE: {rationale}\nCATEGORY: clipping\n\n{file}\n<<<<<<< SEARCH\n{search}\n=======\n{replacement}\n"
+        f'{{"rationale": "{rationale}", "category": "clipping"}}\n\n{file}\n<<<<<<< SEARCH\n{search}\n=======\n{replacement}\n'
         ">>>>>>> REPLACE\n"
     )
 

@@ -36,8 +36,8 @@ DIFFS = {
     "files": "".join(f"--- /dev/null\n+++ b/f{i}.py\n@@ -0,0 +1 @@\n+x\n" for i in range(8_000)),
 }
 ANSWERS = {
-    "nested arrays in a header": f'RATIONALE: x\nPARAMS: {{"x": {"[" * 100_000}}}\n',
-    "thoughts": "<think>" * 40_000 + "RATIONALE",
+    "nested arrays in a header": f'{{"rationale": "x", "params": {{"x": {"[" * 100_000}}}}}\n',
+    "thoughts": "<think>" * 40_000 + "rationale",
     "beginnings of a block": "<<<<<<< SEARCH\n" * 40_000,
     "names of files": "train.py " * 40_000 + "\n```\nx\n```\n",
 }
@@ -66,7 +66,7 @@ def of_a_diff(text: str, place: Path, problem: Environment) -> Iterator[Reading]
 
 def of_an_answer(text: str, place: Path, problem: Environment) -> Iterator[Reading]:
     yield lambda: ideas(text, problem.space, {}), Misread
-    yield lambda: headed(text, ["train.py"], problem.space, {}), Misread
+    yield lambda: headed(text, problem.space, {}), Misread
     yield lambda: changed(text, PROGRAM, ["train.py"]), NoEdit
 
 

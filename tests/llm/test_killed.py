@@ -13,8 +13,7 @@ from tests.support.processes import wait_for
 from tests.support.toy import FIT, GREEDY, nightshift, quadratic, start, status
 
 SAVE = '(args.out / "model.json").write_text(json.dumps({"x": args.x}))'
-EDIT = f"""RATIONALE: stop near the optimum
-CATEGORY: clipping
+EDIT = f"""{{"rationale": "stop near the optimum", "category": "clipping"}}
 
 fit.py
 <<<<<<< SEARCH

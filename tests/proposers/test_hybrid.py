@@ -91,7 +91,7 @@ def test_where_no_numbers_are_left_to_try_code_is_edited(tmp_path: Path, monkeyp
 
 def test_code_comes_from_the_writer_and_says_that_the_way_has_changed(tmp_path: Path) -> None:
     edit = (
-        "RATIONALE: clip it\nCATEGORY: clipping\n\nfit.py\n<<<<<<< SEARCH\n"
+        '{"rationale": "clip it", "category": "clipping"}\n\nfit.py\n<<<<<<< SEARCH\n'
         '(args.out / "model.json").write_text(json.dumps({"x": args.x}))\n=======\n'
         '(args.out / "model.json").write_text(json.dumps({"x": min(args.x, 1.1)}))\n>>>>>>> REPLACE\n'
     )

@@ -18,10 +18,10 @@ from environments.space import Choice, Float, Int, Space
 from tasks import propose
 from tasks.editing.edits import diff_of
 from tasks.llm import litellm_client
-from tasks.llm.answers import ANSWER_LIMIT, Misread, changed, headed, ideas
+from tasks.llm.answers import ANSWER_LIMIT, Misread, headed, ideas
 from tasks.proposers import Proposer
 from tasks.proposers.ensemble import order
-from tasks.proposing.brief import Brief, Problem, Refusal, RejectedProposal, Suggestion, Unusable
+from tasks.proposing.brief import NO_PROBLEM, Brief, Refusal, RejectedProposal, Suggestion, Unusable
 from tasks.trial import History, Proposal
 from tests.support.fake_llm import Asked, FakeLLM, Reply
 from tests.support.histories import tried
@@ -37,12 +37,13 @@ CHAMPIONS = DEFAULTS | {"lr": 0.01, "layers": 3}
 BASE = {"train.py": "rate = 0.1\nsteps = 100\nprint(rate)\n"}
 PROGRAM = {"train.py": "rate = 0.1\nsteps = 200\nprint(rate)\n"}
 FASTER = {"train.py": "rate = 0.2\nsteps = 200\nprint(rate)\n"}
-PROBLEM = Problem(name="walker", metric="return/mean", editable=("train.py",), fixed={"hidden": 64})
+PROBLEM = NO_PROBLEM.model_copy(update={"name": "walker", "metric": "return/mean", "fixed": {"hidden": 64}})
 GOOD = {"rationale": "faster", "category": "learning rate", "params": {"lr": 0.02}}
 BLOCK = "train.py\n<<<<<<< SEARCH\nrate = 0.1\n=======\nrate = 0.2\n>>>>>>> REPLACE\n"
 WHOLE = "train.py\n```python\nrate = 0.2\nsteps = 200\nprint(rate)\n```"
 DIFF = "--- a/train.py\n+++ b/train.py\n@@ ... @@\n-rate = 0.1\n+rate = 0.2\n steps = 200\n"
-EDIT = f"RATIONALE: a higher rate\nCATEGORY: learning rate\n\n{BLOCK}"
+HEAD = '{"rationale": "a higher rate", "category": "learning rate"}'
+EDIT = f"{HEAD}\n\n{BLOCK}"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -160,9 +161,9 @@ def test_a_batch_is_asked_for_once_and_the_next_trials_take_theirs_from_it(tmp_p
     "answer",
     [
         EDIT,
-        f"**RATIONALE:** a higher rate\n**CATEGORY:** learning rate\n\n{WHOLE}",
-        f"RATIONALE: a higher rate\nCATEGORY: learning rate\n```diff\n{DIFF}```\n",
-        f"<think>rate?</think>RATIONALE: a higher\nrate\n\n## CATEGORY: *learning rate*\n\n{BLOCK}\nDone.",
+        f"So:\n```json\n{HEAD}\n```\n\n{WHOLE}",
+        f"{HEAD}\n```diff\n{DIFF}```\n",
+        f"<think>rate?</think>{HEAD.replace('higher ', 'higher   ')}\n\n{BLOCK}\nDone.",
     ],
 )
 def test_every_form_of_an_edit_is_read_whichever_was_asked_for(answer: str) -> None:
@@ -171,25 +172,22 @@ def test_every_form_of_an_edit_is_read_whichever_was_asked_for(answer: str) -> N
     assert (suggestion.rationale, suggestion.category) == ("a higher rate", "learning rate")
 
 
-@pytest.mark.parametrize("edit", [BLOCK, DIFF])
-def test_an_answer_that_is_one_fence_is_read_and_a_header_in_another_is_refused(edit: str) -> None:
-    head = 'RATIONALE: a higher rate\nCATEGORY: learning rate\nEXPECTED: +3\nPARAMS: {"lr": 0.02}\n'
-    idea, rest = headed(f"```text\n{head}\n{edit}```\n", ("train.py",), SPACE, {})
+def test_parameters_without_an_edit_are_a_proposal_too() -> None:
+    answer = '```json\n{"rationale": "a higher rate", "expected": "+3", "params": {"lr": 0.02}}\n```\n'
+    idea, rest = headed(answer, SPACE, {})
     assert (idea.rationale, idea.expected, idea.params) == ("a higher rate", 3.0, {"lr": 0.02})
-    assert changed(rest, PROGRAM, ("train.py",)) == FASTER
-    with pytest.raises(Misread, match="RATIONALE stands in a fence"):
-        headed(f"```\n{head}```\n\n{edit}", ("train.py",), SPACE, {})
+    assert not rest.strip() and not proposed(answer, "llm_diff").files
 
 
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ("RATIONALE: I would rather not.\n", "no edit"),
+        ('{"rationale": "I would rather not."}', "no edit"),
         (EDIT.replace("rate = 0.1", "rate"), "block 1 of 1 (train.py)"),
         (EDIT.replace("train.py", "judge.py"), "judge.py"),
-        (f'PARAMS: {{"lr": 7}}\n{BLOCK}', "lr must be a number in 0.0001..0.1, got 7"),
-        (f"PARAMS: lr = 0.02\n{BLOCK}", "PARAMS must be one JSON object"),
-        (f'RATIONALE: faster\n\n{BLOCK}\n**PARAMS:** {{"lr": 0.02}}\n', "PARAMS stands in a fence or after the edit"),
+        (f'{{"rationale": "", "params": {{"lr": 7}}}}\n{BLOCK}', "lr must be a number in 0.0001..0.1, got 7"),
+        (f'{{"rationale": "faster", lr = 0.02}}\n{BLOCK}', 'there are 0 JSON objects with a "rationale"'),
+        (f"{HEAD}\n{HEAD}\n{BLOCK}", 'there are 2 JSON objects with a "rationale"'),
     ],
 )
 def test_an_edit_that_does_not_apply_is_turned_down_with_the_reason(answer: str, why: str) -> None:
@@ -208,22 +206,22 @@ def test_an_edit_is_asked_for_in_its_form_with_the_champions_program() -> None:
 
 
 def test_code_that_looks_like_a_header_or_a_thought_stays_code() -> None:
-    code = "PARAMS: 3\nRATIONALE: no\nx = '''\n</think>\n'''\n"
-    whole = f"RATIONALE: yes\nCATEGORY: prompt\n\ntrain.py\n```\n{code}```\n"
-    for answer in (whole, f"RATIONALE: a draft\n{BLOCK}Yes.</think>\n\n{whole}"):
+    code = "RATIONALE = {'params': 3}\nx = '''\n</think>\n'''\n"
+    whole = f'{{"rationale": "yes"}}\n\ntrain.py\n```\n{code}```\n'
+    for answer in (whole, f'{{"rationale": "a draft"}}\n{BLOCK}Yes.</think>\n\n{whole}'):
         found = proposed(answer, "llm_diff")
         assert (found.files, found.rationale) == ({"train.py": code}, "yes")
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("piece", ['{"params":', "PARAMS: {\n", "RATIONALE: x\n", "</think>\n"])
+@pytest.mark.parametrize("piece", ['{"params":', "```\n", '{"rationale": 1}\n', "</think>\n"])
 def test_no_answer_takes_long_to_read(piece: str) -> None:
     long = (piece * ANSWER_LIMIT)[:ANSWER_LIMIT]
     for text in (long, f'{{"proposals": [{long}3]}}', json.dumps({"params": {f"p{n}": 1 for n in range(30_000)}})):
         with contextlib.suppress(Misread):
             ideas(text, SPACE, {"hidden": 64})
         with contextlib.suppress(Misread):
-            headed(text, ("train.py",), SPACE, {"hidden": 64})
+            headed(text, SPACE, {"hidden": 64})
 
 
 def test_best_of_n_sends_the_same_request_whatever_happened() -> None:
@@ -319,5 +317,3 @@ def test_whether_everything_is_there_is_asked_before_the_first_trial(
 def test_a_prediction_is_a_finite_number_however_it_is_written_or_none(stated: Any, read: float | None) -> None:
     (idea,), _ = ideas(json.dumps(GOOD | {"expected": stated}), SPACE, {})
     assert idea.expected == read
-    if isinstance(stated, str):
-        assert headed(f"EXPECTED: {stated}\n{WHOLE}", ("train.py",), SPACE, {})[0].expected == read

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from environments.space import Float, Space
-from tasks.llm.prompt_parts import trials
+from tasks.llm.prompts import trials
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
 from tasks.stats.predictions import predictions, record

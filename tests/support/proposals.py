@@ -10,7 +10,7 @@ from tasks import propose
 from tasks.proposers import Proposer
 from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief
-from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
+from tasks.proposing.validation import ProposalChecks, champions_files
 from tasks.store.workspace import TrialDir
 from tasks.trial import History, Proposal
 from tests.support.toy import SANDBOX
@@ -31,7 +31,7 @@ def brief_of(
         history,
         pending or {},
         seed,
-        problem=problem_of(environment),
+        problem=environment,
         files=champions_files(environment, environment.folder, history),
     )
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tasks.llm import trace
-from tasks.llm.trace import Answer, Message, RecordedRequest
+from tasks.llm import chat
+from tasks.llm.chat import Answer, Message, RecordedRequest
 from tasks.store.ledger import Ledger
 from tasks.tracking.connection import Store
 from tasks.tracking.sync import sync, waiting
@@ -51,7 +51,7 @@ def ask(folder: Path, question: str = "What next?", answer: str = "x = 1", error
     messages = Message("system", "You are brief."), Message("user", question)
     request = RecordedRequest(PRICED, None, messages, 0.3, 700, 0, 11)
     said = None if error else Answer(answer, usage, PRICED, "stop")
-    trace.keep(folder, request, said, error, usage, 2.5)
+    chat.keep(folder, request, said, error, usage, 2.5)
     os.utime(requests(folder)[-1], (ENDED, ENDED))
 
 

@@ -141,9 +141,7 @@ def words(program: str, params: Mapping[str, Any]) -> list[str]:
     switches = {name: f"--{name}" if value else "" for name, value in params.items() if isinstance(value, bool)}
     macros = {
         "${env}": [], "${interpreter}": [sys.executable], "${program}": [program], "${args}": [*flags.values()],
-        "${args_no_hyphens}": [flag.removeprefix("--") for flag in flags.values()],
         "${args_no_boolean_flags}": [*filter(None, (flags | switches).values())],
-        "${args_json}": [json.dumps(params)],
     }  # fmt: skip
     return [word for given in HOW["command"] for word in macros.get(given, [given])]
 
