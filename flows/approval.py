@@ -17,7 +17,7 @@ from prefect.input import RunInput, keyset_from_paused_state
 from prefect.states import Completed, Paused, Running
 from pydantic import Field
 
-from flows.server.api import impatient_client
+from flows.server.server_process import impatient_client
 from flows.views.terminal import code
 from tasks.describe import parameter_changes
 from tasks.store import approval

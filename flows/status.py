@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from environments import earlier_trials, plugins, safe_open
 from environments.score import Score
 from flows.spec.spec import runs_in_time
-from flows.views.own_servers import own_servers
 from tasks import describe
 from tasks.describe import caution, headline, in_short, outcome, where
 from tasks.numbers import number
@@ -35,7 +34,7 @@ from tasks.store import approval, campaign_lock, inbox, workspace
 from tasks.store.ledger import Ledger, campaigns, check_name, ended_search
 from tasks.store.provenance import incidents, sources
 from tasks.store.workspace import TrialDir
-from tasks.system.daemon import page_of
+from tasks.system.daemon import own_servers, page_of
 from tasks.system.redact import clean
 from tasks.system.slot import slot_use
 from tasks.tracking import sync

@@ -12,7 +12,7 @@ from typing import Any
 
 import environments
 from environments.space import Value
-from flows.spec import permissions, trust
+from flows.spec import permissions
 from flows.spec.permissions import Permissions, printable
 from tasks.system.home import home
 
@@ -26,32 +26,27 @@ def ask_about(reference: str, overrides: Mapping[str, Value], yes: bool) -> None
     """
     environment = environments.named(reference, overrides)
     environment.check_files()
-    _settle(environment.folder, trust.needed(environment), yes)
+    _settle(environment.folder, permissions.needed(environment), yes)
 
 
 def ask_about_spec(stated: Mapping[str, Any], path: Path, yes: bool) -> None:
     """The same for a spec.toml, which may come with somebody's environment; that of a campaign was asked about."""
-    if path.resolve().is_relative_to(home().resolve()):
-        return
-    need = permissions.of_spec(stated)
-    if path.is_file():
-        _settle(path, need, yes)
-    elif need and not yes:  # a pipe, which has no name that could be remembered
-        raise trust.refusal(path, need)
+    if not path.resolve().is_relative_to(home().resolve()):
+        _settle(path, permissions.of_spec(stated), yes)
 
 
 def _settle(subject: Path, need: Permissions, yes: bool) -> None:
     if not need:
         return
-    granted = trust.is_granted(subject, need)
+    granted = permissions.is_granted(subject, need)
     print(f"{printable(str(subject))} needs{' (granted)' if granted else ''}:", file=sys.stderr)
     for sentence in need:
         print(f"  - {sentence}", file=sys.stderr)
     if granted:
         return
     if not yes and not _says_yes():
-        raise trust.refusal(subject, need)
-    trust.grant(subject, need)
+        raise permissions.refusal(subject, need)
+    permissions.grant(subject, need)
 
 
 def _says_yes() -> bool:

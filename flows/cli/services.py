@@ -13,26 +13,23 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import httpx
 from filelock import FileLock
 
 from environments.plugins import Refused
 from flows.cli.options import Server
 from flows.cli.running import stop
 from flows.server import mlflow_process, server_process
-from flows.server.api import impatient_client
 from flows.server.setup import POOL, resume_cut_off, set_up
 from flows.status import urls
 from flows.views import terminal
-from flows.views.own_servers import login_steps, own_servers
 from tasks.remote import jobs
 from tasks.store import campaign_lock
 from tasks.store.ledger import readable
 from tasks.system import interrupt
-from tasks.system.daemon import Daemon
+from tasks.system.daemon import Daemon, own_servers
 from tasks.system.home import home
 from tasks.tracking.sync import experiments_page
 
@@ -40,6 +37,12 @@ CATALOGUE = Path(server_process.__file__).with_name("prefect.yaml").resolve()
 """The catalogue of deployments, in a checkout a link."""
 CLEAR_SECONDS = 60.0
 """How long an interrupted command may take to leave the server."""
+EXPORTS = {
+    "prefect": 'export PREFECT_API_URL={url} PREFECT_API_AUTH_STRING="$(cat {file})"',
+    "mlflow": 'export MLFLOW_TRACKING_URI={url} MLFLOW_TRACKING_USERNAME="$(cut -d: -f1 {file})" '
+    'MLFLOW_TRACKING_PASSWORD="$(cut -d: -f2- {file})"',
+}
+"""Lines for a shell, of a server at `url` whose login is in `file`."""
 POLL_SECONDS = "5"
 """How often the worker asks for runs."""
 
@@ -52,17 +55,14 @@ def up(*, server: Server = None) -> int:
     Example: nightshift up
     """
     server_process.settle_in(home())
-    if server:
-        url = server_process.stated_server(server, home())
-        if url is None:
-            raise Refused(f"--server = {server} is this home's own: `nightshift up` makes it ready")
-        with server_process.used(url, home()):
+    if server and (theirs := server_process.stated_server(server, home())):
+        with server_process.used(theirs, home()):
             for what, which in set_up().items():
                 print(f"{what}: {which}")
         return 0
     directory = home() / ".prefect"
     with FileLock(directory / "up.lock"), interrupt.deferred():
-        with _prefect(directory) as url:
+        with _prefect() as url:
             _start_worker(directory, url)
         print(f"  worker   of the pool {POOL}", flush=True)
         theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
@@ -111,15 +111,14 @@ def down(*, now: bool = False) -> int:
 
 
 @contextlib.contextmanager
-def _prefect(directory: Path) -> Iterator[str]:
+def _prefect() -> Iterator[str]:
     """Somebody else's server, as it is, or our own, made ready; its address."""
-    stated = os.environ.get("PREFECT_API_URL", "").rstrip("/")
-    if stated and not server_process.daemon(directory).is_own(stated):
-        url = str(server_process.stated_server(None, home()))
-        print(f"  Prefect  {_page(url)}, of PREFECT_API_URL; `nightshift up --server {url}` makes it ready", flush=True)
-        yield url
+    if stated := server_process.stated_server(None, home()):
+        ready = f"`nightshift up --server {stated}` makes it ready"
+        print(f"  Prefect  {_page(stated)}, of PREFECT_API_URL; {ready}", flush=True)
+        yield stated
         return
-    with server_process.shared(directory) as url, server_process.used(url, home()):
+    with server_process.prefect_server(None, home()) as url:
         print(f"  Prefect  {_page(url)}", flush=True)
         set_up()
         for name in resume_cut_off():
@@ -142,7 +141,7 @@ def _interrupt(url: str, now: bool) -> None:
 
 
 def _start_worker(directory: Path, url: str) -> None:
-    """A worker of the pool, one campaign at a time, unless one runs for this server; it keeps our own server alive."""
+    """A worker of the pool, one campaign at a time, unless one runs for this server."""
     worker = Daemon(directory, "worker")
     if (note := worker.living()) and note.url == url:
         return
@@ -160,22 +159,17 @@ def _start_worker(directory: Path, url: str) -> None:
         sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process",
         "--name", platform.node(), "--limit", "1", "--install-policy", "never",
     ]  # fmt: skip
-    began = time.time()
-    with server_process.use(directory) as user:
-        keeps = [user] if server_process.daemon(directory).is_own(url) else []
-        with server_process.used(url, home()):
-            worker.start(command, environment, url, lambda: _has_heartbeat(since=began), keeps)
+    worker.start(command, environment, url, is_server=False)
 
 
-def _has_heartbeat(since: float) -> bool:
-    """Whether the server has heard from the worker of this machine since then (Unix time, in seconds)."""
-    try:
-        with impatient_client() as client:
-            workers = client.read_workers_for_work_pool(POOL)
-    except httpx.HTTPError:  # the server is still busy, or there is no such pool yet
-        return False
-    mine = [worker.last_heartbeat_time for worker in workers if worker.name == platform.node()]
-    return any(moment is not None and moment.timestamp() >= since for moment in mine)
+def login_steps(servers: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """How to log in at their pages, and the lines with which other programs, a notebook too, use them."""
+    steps = {}
+    for server in servers:
+        file = shlex.quote(terminal.short(Path(server["login"])))
+        steps["login"] = f"cat {file}  (user:password; a page asks once)"
+        steps[f"for {server['name']}"] = EXPORTS[server["name"]].format(url=server["url"], file=file)
+    return steps
 
 
 def _page(url: str) -> str:

@@ -34,7 +34,7 @@ def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict
     and nobody agrees.
     """
     settle_in(home())
-    from flows.spec import trust as trusted
+    from flows.spec import permissions
     from flows.spec.environment import checked_environment
 
     consent.ask_about(environment, overrides, trust)
@@ -42,7 +42,7 @@ def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict
     keys = ("metric", "direction", "trainer", "budget_seconds", "budget_steps", "cores")
     return {
         "environment": checked.name, "folder": str(checked.folder), **{key: getattr(checked, key) for key in keys},
-        "baseline": checked.defaults, "varies": list(checked.space), "asks_for": list(trusted.needed(checked)),
+        "baseline": checked.defaults, "varies": list(checked.space), "asks_for": list(permissions.needed(checked)),
         "warnings": [*warnings(checked), *lacking(checked)],
     }  # fmt: skip
 

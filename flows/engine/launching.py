@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 from environments import plugins
 from environments.plugins import Refused
 from flows.engine import attempt
-from flows.server.api import impatient_client
+from flows.server.server_process import impatient_client
 from flows.server.setup import SILENT
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import has_result, run_name

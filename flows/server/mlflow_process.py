@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from environments.plugins import Refused
-from tasks.system.daemon import HOST, Daemon, address, answers, is_free
+from tasks.system.daemon import HOST, Daemon
 from tasks.system.login import login_file, make_login
 from tasks.tracking.connection import SETTINGS, make_database
 
 FIRST_PORT = 5000
-PATIENCE_SECONDS = 20.0
 QUIET = {
-    "DO_NOT_TRACK": "true",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
     # Its job runner is eight processes that we do not use; with litellm installed it can deadlock at the start.
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # into its log, for each file that is served
@@ -25,14 +22,13 @@ QUIET = {
 
 def start(home: Path) -> str:
     """Address of the running server, or of one that is started. Refused: it does not start."""
-    mlflow = Daemon(home / ".prefect", "mlflow")
-    note = mlflow.living()
-    if note and answers(note.url, PATIENCE_SECONDS):
-        return note.url
-    mlflow.end()
+    return Daemon(home / ".prefect", "mlflow").serve(FIRST_PORT, "", lambda port: _launch(home, port))
+
+
+def _launch(home: Path, port: int) -> tuple[list[str], Mapping[str, str]]:
+    """Its command and its variables: without those about another MLflow server."""
     os.environ.update({name: os.environ.get(name, value) for name, value in SETTINGS.items()})
     make_database(home / "mlflow.db")
-    port = mlflow.port(FIRST_PORT)
     names = [f"{host}:{port}" for host in (HOST, "localhost")]
     command = [
         sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--host", HOST, "--port", str(port),
@@ -40,7 +36,6 @@ def start(home: Path) -> str:
         "--artifacts-destination", str(home / "artifacts"), "--allowed-hosts", ",".join(names),
         "--cors-allowed-origins", ",".join(f"http://{name}" for name in names),
     ]  # fmt: skip
-    # Variables about another MLflow server are not for this one.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "_MLFLOW_"))}
     users = home / "basic_auth.db"  # where MLflow has it by itself
     user, _, password = make_login(home).partition(":")
@@ -48,10 +43,4 @@ def start(home: Path) -> str:
     if users.exists() and users.stat().st_mtime < login_file(home).stat().st_mtime:
         users.unlink()  # it has another password
     key = {"MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(16)}
-    try:
-        mlflow.start(command, {**inherited, **SETTINGS, **QUIET, **login, **key}, address(port))
-    except Refused:
-        if is_free(port):
-            raise
-        return start(home)  # whoever started at the same moment was faster
-    return address(port)
+    return command, {**inherited, **SETTINGS, **QUIET, **login, **key}

@@ -11,24 +11,23 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import httpx
 from filelock import FileLock
 
 from environments.plugins import Refused
-from flows.server.api import impatient_client
-from tasks.system.daemon import HOST, Daemon, address, answers, is_free
+from tasks.system.daemon import HOST, PATIENCE_SECONDS, Daemon, answers
 from tasks.system.login import make_login, stored_login
-from tasks.system.retrying import retrying
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
 
 FIRST_PORT = 4200
-PATIENCE_SECONDS = 20.0
-"""How long a server may be silent, as it is when busy, before it counts as stuck."""
-BUSY_SECONDS = 90.0
-"""How long one that answers that it is busy is asked again."""
+BUSY_RETRIES = 5
+"""How often a busy server is asked again, for a minute in all; on SQLite it is busy while it stores events."""
 ROWS_SECONDS = 60.0
 """How long stored task runs are waited for."""
 QUIET = {
@@ -43,8 +42,6 @@ _undelivered = False
 
 def settle_in(home: Path) -> None:
     """Give Prefect a home inside ours, without analytics, and none of the user's profiles; before its first import."""
-    if "prefect" in sys.modules:
-        raise RuntimeError("prefect is imported already: call settle_in() before its first import")
     directory = home / ".prefect"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ.update(QUIET, PREFECT_HOME=str(directory), PREFECT_PROFILE="ephemeral")
@@ -59,24 +56,19 @@ def stated_server(option: str | None, home: Path) -> str | None:
     url = (option or os.environ.get("PREFECT_API_URL") or "").rstrip("/")
     if not url or daemon(home / ".prefect").is_own(url):
         return None
-    if not answers(url, PATIENCE_SECONDS):
-        raise Refused(f"{source} = {url}: no Prefect server answers there. Start it, or leave it out to use our own")
     try:
         version(url, home)
-    except (httpx.HTTPError, ValueError) as failure:
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
         remedy = "its address ends in /api, and PREFECT_API_AUTH_STRING holds its user:password if it asks for a login"
-        raise Refused(f"{source} = {url}: {failure}: {remedy}") from failure
+        raise Refused(f"{source} = {url}: no Prefect server answers there ({failure}): {remedy}") from failure
     return url
 
 
 def version(url: str, home: Path) -> str:
-    """What a server says of itself to whoever may use it; a busy one is asked again. Raises httpx.HTTPError."""
+    """What a server says of itself to whoever may use it. Raises httpx.HTTPError."""
     user, _, password = (auth_string(url, home) or "").partition(":")
     auth = (user, password) if user else None
-    answer = retrying(BUSY_SECONDS)(
-        lambda: httpx.get(f"{url}/admin/version", auth=auth, timeout=PATIENCE_SECONDS).raise_for_status()
-    )
-    return str(answer.json())
+    return str(httpx.get(f"{url}/admin/version", auth=auth, timeout=PATIENCE_SECONDS).raise_for_status().json())
 
 
 @contextlib.contextmanager
@@ -103,6 +95,19 @@ def auth_string(url: str, home: Path) -> str | None:
     own = daemon(home / ".prefect")
     is_ours = own.is_own(url) and own.living()  # else somebody else may listen there by now
     return stored_login(home) if is_ours else os.environ.get("PREFECT_API_AUTH_STRING")
+
+
+@contextlib.contextmanager
+def impatient_client(seconds: float = PATIENCE_SECONDS, retries: int = 0) -> Iterator[SyncPrefectClient]:
+    """Prefect's client, which asks again so many times only: its caller asks again, and sees a request to stop."""
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    with (
+        temporary_settings({PREFECT_CLIENT_MAX_RETRIES: retries}),
+        get_client(sync_client=True, httpx_settings={"timeout": seconds}) as client,
+    ):
+        yield client
 
 
 def drain(url: str) -> None:
@@ -157,9 +162,10 @@ def shared(directory: Path) -> Iterator[str]:
 
     Raises Refused: it does not start.
     """
-    with use(directory) as users:
+    with (directory / "users.lock").open("a") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
         with FileLock(directory / "start.lock"):
-            url = _running(directory)
+            url = daemon(directory).serve(FIRST_PORT, "/api", lambda port: _launch(directory, port))
         try:
             yield url
         finally:
@@ -167,55 +173,32 @@ def shared(directory: Path) -> Iterator[str]:
             stop_unused(directory)
 
 
-@contextlib.contextmanager
-def use(directory: Path) -> Iterator[int]:
-    """An open file that counts whoever has it among the users of our own server."""
-    with (directory / "users.lock").open("a") as users:
-        fcntl.flock(users, fcntl.LOCK_SH)
-        yield users.fileno()
-
-
 def stop_unused(directory: Path) -> bool:
     """End our own server unless a command or the worker of this home uses it; whether nobody does."""
     with FileLock(directory / "start.lock"), (directory / "users.lock").open("a") as users:
+        server, worker = daemon(directory), Daemon(directory, "worker").living()
+        if worker and server.is_own(worker.url):
+            return False
         try:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        daemon(directory).end()
+        server.end()
         return True
 
 
-def _running(directory: Path) -> str:
-    """Address of our own server, started unless it answers."""
-    server = daemon(directory)
-    note = server.living()
-    if note and answers(note.url, PATIENCE_SECONDS):
-        return note.url
-    server.end()
-    port = server.port(FIRST_PORT)
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
-    try:
-        server.start(command, _settings(directory, port), address(port, "/api"))
-    except Refused:
-        if is_free(port):
-            raise
-        return _running(directory)  # whoever started at the same moment was faster
-    return address(port, "/api")
-
-
-def _settings(directory: Path, port: int) -> dict[str, str]:
-    """The variables of our own server: without those about another one."""
+def _launch(directory: Path, port: int) -> tuple[list[str], Mapping[str, str]]:
+    """The command and the variables of our own server: without those about another one."""
     servers = ("PREFECT_API_", "PREFECT_SERVER_API_", "PREFECT_SERVER_CORS_", "PREFECT_SERVER_UI_API_")
     login = make_login(directory.parent)
-    return {
+    return [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)], {
         **{name: text for name, text in os.environ.items() if not name.startswith(servers)},
         "PREFECT_HOME": str(directory),
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO",
         "PREFECT_API_AUTH_STRING": login,
         "PREFECT_SERVER_API_AUTH_STRING": login,
         "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ",".join(f"http://{host}:{port}" for host in (HOST, "localhost")),
-        "PREFECT_SERVER_UI_API_URL": address(port, "/api"),  # by default its pages ask port 4200
+        "PREFECT_SERVER_UI_API_URL": f"http://{HOST}:{port}/api",  # by default its pages ask port 4200
         # Leases in memory are lost with the server, and their slots stay taken.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     }

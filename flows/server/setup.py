@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from flows.server.api import BUSY_RETRIES, impatient_client
+from flows.server.server_process import BUSY_RETRIES, impatient_client
 from tasks.store.campaign_lock import holder, is_running
 from tasks.store.ledger import ended, readable
 
@@ -39,11 +39,11 @@ def set_up() -> dict[str, str]:
     }
 
 
-def put_automations(periods: Mapping[str, float] | None = None) -> list[str]:
+def put_automations() -> list[str]:
     """Create or update the automations of the file on the server; the names of those that were written.
 
     One that was switched off stays off. An update forgets which runs an automation was waiting for, so only those that
-    differ are written. (periods: other seconds, by an automation's name)
+    differ are written.
     """
     import yaml  # type: ignore[import-untyped]  # comes with Prefect
     from prefect.events.schemas.automations import AutomationCore
@@ -52,7 +52,6 @@ def put_automations(periods: Mapping[str, float] | None = None) -> list[str]:
     with impatient_client(retries=BUSY_RETRIES) as client:
         for each in yaml.safe_load(AUTOMATIONS.read_text())["automations"]:
             name = each["name"]
-            each["trigger"]["within"] = (periods or {}).get(name, each["trigger"]["within"])
             each["actions"] = [one for action in each["actions"] for one in _addressed(action, client)]
             before = client.read_automations_by_name(name)
             wanted = AutomationCore(**each, tags=["nightshift"], enabled=before[0].enabled if before else True)

@@ -9,7 +9,7 @@ import environments
 from environments import FILE, Environment
 from environments.plugins import Refused
 from environments.space import Value
-from flows.spec import trust
+from flows.spec import permissions
 from tasks import evaluate, train
 from tasks.store.workspace import baseline_files
 from tasks.system.redact import capped
@@ -19,11 +19,11 @@ def checked_environment(reference: str, overrides: dict[str, Value]) -> Environm
     """Load an environment, and check everything that can be checked without training.
 
     A Gymnasium environment is made and reset once. Refused before that if it asks for more than its own folder and
-    nobody has agreed (flows/spec/trust.py).
+    nobody has agreed (flows/spec/permissions.py).
     """
     environment = environments.named(reference, overrides)
     environment.check_files()
-    trust.require(environment)
+    permissions.require(environment)
     check(environment)
     return environment
 

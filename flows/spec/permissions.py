@@ -1,6 +1,8 @@
-"""Permissions: what an environment needs beyond its own folder, a sentence each, before any of its code runs.
+"""Permissions: what an environment needs beyond its own folder, a sentence each, and for which folders it was granted.
 
-Paths in them are real, with links and `..` resolved, and every character is seen.
+They are known before any of its code runs. Paths in them are real, with links and `..` resolved, and every character is
+seen. The grants are in one file of the home, as the sentences that were shown. A grant holds for its folder or spec
+file, and for all sentences of one question together, so for fewer of them as well.
 """
 
 from __future__ import annotations
@@ -9,10 +11,11 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 import environments
 from environments import FILE, Environment, judge_name, plugins
@@ -24,11 +27,13 @@ from tasks.sandbox.confinement import outside
 from tasks.sandbox.interpreter import interpreter_of
 from tasks.sandbox.program import allowed_memory
 from tasks.store import workspace
+from tasks.system.files import write_atomic
+from tasks.system.home import home
 from tasks.system.secret_places import secret_place
 
+GRANTS = ".trusted.json"
+"""The sets of permissions that were granted together, by folder or spec file."""
 PROPOSERS = "tasks.proposers"
-GYMNASIUM_PLUGINS = "gymnasium.envs"
-"""Entry points by which an installed package registers its environments with gymnasium."""
 REACHING = re.compile(r'"[^"]*[/\\:][^"]*"')
 """Texts in a JSON document, written with `=` after its keys, that may name a path or a module."""
 
@@ -51,6 +56,49 @@ def of_spec(stated: Mapping[str, Any]) -> Permissions:
     """
     advanced = stated["advanced"]
     return tuple(chain(_settings(stated, advanced), _overridden(stated, advanced.get("overrides", {}))))
+
+
+def needed(environment: Environment) -> Permissions:
+    """What an environment needs a person for; nothing where it comes with Nightshift. Raises Refused, as in `of`."""
+    return () if environments.is_bundled(environment.folder) else of(environment)
+
+
+def require(environment: Environment) -> None:
+    """Refuse an environment that needs what nobody has granted."""
+    need = needed(environment)
+    if not is_granted(environment.folder, need):
+        raise refusal(environment.folder, need)
+
+
+def is_granted(subject: Path, need: Permissions) -> bool:
+    """Whether somebody has granted all of that, for this folder or spec file."""
+    return not need or any(set(need) <= set(granted) for granted in _grants().get(_key(subject), []))
+
+
+def grant(subject: Path, need: Permissions) -> None:
+    """Remember that all of that was granted."""
+    with FileLock(home() / f"{GRANTS}.lock"):
+        grants = _grants()
+        grants.setdefault(_key(subject), []).append(sorted(need))
+        write_atomic(home() / GRANTS, json.dumps(grants, indent=2) + "\n")
+
+
+def refusal(subject: Path, need: Permissions) -> Refused:
+    """What is needed, and how to grant it."""
+    return Refused(
+        f"{printable(str(subject))} needs more than an environment has by itself: {'; '.join(need)}. Nothing was "
+        "started. Look through it, and if you agree, say so once with --trust (for a deployment: `nightshift env "
+        "validate FOLDER --trust`)"
+    )
+
+
+def _key(subject: Path) -> str:
+    return printable(os.path.realpath(subject))
+
+
+def _grants() -> dict[str, list[list[str]]]:
+    path = home() / GRANTS
+    return dict(json.loads(path.read_text())) if path.is_file() else {}
 
 
 def printable(text: str) -> str:
@@ -76,7 +124,7 @@ def _judged(environment: Environment) -> Iterator[str]:
     match judge_name(judge):
         case "control":
             module = judge.id.rpartition(":")[0]
-            if module and not _is_of_gymnasium(module):
+            if module:
                 yield f"the Python module {printable(module)} runs in the engine, outside the sandbox, as you"
             for arguments in (judge.kwargs, *(source.kwargs for source in judge.sources.values())):
                 for text in REACHING.findall(json.dumps(arguments, default=str, separators=(",", "="))):
@@ -93,12 +141,6 @@ def _judged(environment: Environment) -> Iterator[str]:
             pass
         case other:
             yield f"what the judge {other} runs outside the sandbox, as you, is not known"
-
-
-def _is_of_gymnasium(module: str) -> bool:
-    """Whether a module belongs to gymnasium, or to an installed package that gymnasium itself imports."""
-    registered = (entry.module.partition(".")[0] for entry in metadata.entry_points(group=GYMNASIUM_PLUGINS))
-    return module.partition(".")[0] in ("gymnasium", *registered)
 
 
 def _limits(environment: Environment) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from flows.server.api import impatient_client
+from flows.server.server_process import impatient_client
 from flows.status import CampaignEnd
 from tasks.store.ledger import Ledger
 

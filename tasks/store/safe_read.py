@@ -13,13 +13,14 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
+from mmap import mmap
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
 from environments.plugins import Refused
 from environments.safe_open import open_file, open_folder
 from tasks.store.workspace import TrialDir
-from tasks.system.redact import known_secrets, scrub, scrub_text, secrets_in, windows, without_passwords
+from tasks.system.redact import known_secrets, scrub, scrub_text, secrets_in, without_passwords
 
 CHECKPOINT_BYTES = 200 * 10**6
 CHECKPOINT_FILES = 500
@@ -140,12 +141,13 @@ def _copy(folder: Path, name: str, to: Path) -> set[str] | None:
     """
     if (file := open_below(folder, name)) is None:
         return None
-    target, known = to / name, known_secrets()
+    target = to / name
     target.parent.mkdir(parents=True, exist_ok=True)
     with file, target.open("w+b") as copy:
         shutil.copyfileobj(file, copy)
-        copy.seek(0)
-        secrets = {secret for window in windows(copy) for secret in secrets_in(window, known).values()}
+        size = copy.tell()
+        copy.flush()
+        secrets = set(secrets_in(mmap(copy.fileno(), size), known_secrets()).values()) if size else set()
         executable = os.fstat(file.fileno()).st_mode & 0o111
     target.chmod(target.stat().st_mode | executable)
     if secrets and b"\0" in (data := target.read_bytes()):

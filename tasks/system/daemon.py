@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ from environments.plugins import Refused
 from tasks.system import interrupt
 from tasks.system.commands import identity
 from tasks.system.files import write_atomic
+from tasks.system.login import login_file
 from tasks.system.orphans import is_live
 
 HOST = "127.0.0.1"
@@ -31,6 +32,8 @@ POLL_SECONDS = 0.2
 START_SECONDS = 600.0
 """How long a server may take to answer; a busy machine needs minutes."""
 END_SECONDS = 15.0
+PATIENCE_SECONDS = 20.0
+"""How long a server may be silent, as it is when busy, before it counts as stuck."""
 LAST_LINES = 8
 
 
@@ -77,32 +80,48 @@ class Daemon:
     def write(self, note: Note) -> None:
         write_atomic(self._file, NOTE.dump_json(note) + b"\n")
 
-    def start(
-        self, command: list[str], environment: Mapping[str, str], url: str, is_up: Callable[[], bool] | None = None,
-        keeps: Collection[int] = (),
-    ) -> None:  # fmt: skip
+    def serve(self, first: int, path: str, launch: Callable[[int], tuple[list[str], Mapping[str, str]]]) -> str:
+        """Address of this server: of the one that runs and answers, else of one that is started. Refused as in `start`.
+
+        Args:
+            first: The port that it listens on unless it had one before; the next free one where that is taken.
+            path: Of its API.
+            launch: Its command and its variables, by the port.
+        """
+        note = self.living()
+        if note and answers(note.url, PATIENCE_SECONDS):
+            return note.url
+        self.end()
+        port = self.port(first)
+        url = f"http://{HOST}:{port}{path}"
+        try:
+            self.start(*launch(port), url)
+        except Refused:
+            if is_free(port):
+                raise
+            return self.serve(first, path, launch)  # another home that started at the same moment was faster
+        return url
+
+    def start(self, command: list[str], environment: Mapping[str, str], url: str, is_server: bool = True) -> None:
         """Start it in a new session with a new log, and wait until it is up; the log before becomes NAME.log.1.
 
         Args:
-            is_up: Of a program that is no server; a server listens on the port of its address, and is healthy.
-            keeps: Open files, with their locks, that the keeper holds for as long as it lives.
+            is_server: Whether it is up once it listens on the port of its address, and is healthy there.
 
         Raises:
             Refused: it ended, with the last lines of its log, or took too long. It is ended then.
         """
-        before = self.noted()
         if self.log.exists():
             self.log.replace(f"{self.log}.1")
         with self.log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "tasks.system.keeper", *command], cwd=self.log.parent.parent,
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environment), start_new_session=True,
-                pass_fds=keeps,
             )  # fmt: skip
         self.write(Note(url, process.pid, identity(process.pid)))
         deadline = time.monotonic() + START_SECONDS
         try:
-            while not (is_up() if is_up else _serves(process.pid, url)):
+            while not _is_up(process.pid, url if is_server else ""):
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise self._refused(process.poll())
                 interrupt.wait(POLL_SECONDS)
@@ -110,17 +129,15 @@ class Daemon:
             self.end()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_SECONDS)
-            # It was never to be found there.
-            self.write(before) if before else self._file.unlink()
             raise
         process.send_signal(signal.SIGUSR1)  # from now on its keeper starts it again
         process.returncode = 0  # it is ended by its pid; this object need not wait for it
 
     def _refused(self, status: int | None) -> Refused:
-        if status is None:
-            return Refused(f"{self.name} did not answer within {START_SECONDS:.0f} s; see {self.log}")
+        silent = f"did not answer within {START_SECONDS:.0f} s"
+        how = silent if status is None else f"ended with status {status} while starting"
         lines = "\n".join(self.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
-        return Refused(f"{self.name} ended with status {status} while starting: {self.log}, which ends:\n{lines}")
+        return Refused(f"{self.name} {how}: {self.log}, which ends:\n{lines}")
 
     def end(self) -> bool:
         """End it and its child processes, first by SIGTERM; whether it was running."""
@@ -159,11 +176,15 @@ def page_of(home: Path, name: str) -> str | None:
     return note.url if note else None
 
 
-def address(port: int, path: str = "") -> str:
-    return f"http://{HOST}:{port}{path}"
+def own_servers(home: Path) -> list[dict[str, str]]:
+    """Our own servers that run now: {name, url, login}. `url` is that of the API, in MLflow's case of its pages too;
+    `login` is the private file with their `user:password`.
+    """
+    urls = {name: page_of(home, note) for name, note in {"prefect": "server", "mlflow": "mlflow"}.items()}
+    return [{"name": name, "url": url, "login": str(login_file(home))} for name, url in urls.items() if url]
 
 
-def answers(url: str, seconds: float = 5.0) -> bool:
+def answers(url: str, seconds: float) -> bool:
     """Whether a server's health check succeeds within `seconds`."""
     import httpx
 
@@ -173,13 +194,13 @@ def answers(url: str, seconds: float = 5.0) -> bool:
         return False
 
 
-def _serves(pid: int, url: str) -> bool:
-    """Whether a process or one of its children listens on the port of its address, and is healthy there."""
+def _is_up(pid: int, url: str) -> bool:
+    """Whether a keeper has started its program; of a server at `url`, whether that listens there, and is healthy."""
     with contextlib.suppress(psutil.Error):  # one of them ended just now
-        family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-        connections = [connection for process in family for connection in process.net_connections("tcp")]
+        children = psutil.Process(pid).children(recursive=True)
+        connections = [connection for process in children for connection in process.net_connections("tcp")]
         ports = [each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN]
-        return urlsplit(url).port in ports and answers(url, 1.0)
+        return bool(children) and (not url or (urlsplit(url).port in ports and answers(url, 1.0)))
     return False
 
 

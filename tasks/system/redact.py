@@ -11,7 +11,8 @@ import re
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import BinaryIO, NamedTuple
+from mmap import mmap
+from typing import NamedTuple
 
 from tasks.system.home import home_path
 from tasks.system.login import stored_login
@@ -25,7 +26,6 @@ ORDINARY = frozenset({"disabled", "optional", "password", "postgres", "required"
 """Ordinary words among the values of such variables, which are left in the text."""
 SHORTEST, SHORTEST_LINE = 8, 16
 """Characters of a secret, and of a line of a longer one, such as a private key: shorter ones would match by chance."""
-CHUNK_BYTES, OVERLAP_BYTES = 2**20, 2**14
 URL_PASSWORD = re.compile(r"""([A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s/:@"']*):([^\s/"'<>]+)@""")
 
 SEQUENCE = re.compile(
@@ -63,27 +63,18 @@ def known_secrets() -> tuple[Secret, ...]:
     return tuple(sorted((Secret(name, form) for form, name in forms.items()), key=lambda s: -len(s.form)))
 
 
-def secrets_in(data: bytes, secrets: Sequence[Secret] | None = None) -> dict[bytes, str]:
+def secrets_in(data: bytes | mmap, secrets: Sequence[Secret]) -> dict[bytes, str]:
     """The secrets that the data holds, with their names; the longest first."""
-    every = known_secrets() if secrets is None else secrets
-    return {secret.form: secret.name for secret in every if secret.form in data}
+    return {secret.form: secret.name for secret in secrets if data.find(secret.form) >= 0}
 
 
 def scrub(data: bytes, secrets: Sequence[Secret] | None = None) -> bytes:
     """The data with `[secret NAME]` in place of each secret."""
-    here = secrets_in(data, secrets)
+    here = secrets_in(data, known_secrets() if secrets is None else secrets)
     if not here:
         return data
     pattern = re.compile(b"|".join(map(re.escape, here)))
     return pattern.sub(lambda match: f"[secret {here[match[0]]}]".encode(errors="replace"), data)
-
-
-def windows(file: BinaryIO) -> Iterator[bytes]:
-    """A file in parts that overlap by more than a secret is long."""
-    before = b""
-    while chunk := file.read(CHUNK_BYTES):
-        yield before + chunk
-        before = (before + chunk)[-OVERLAP_BYTES:]
 
 
 def scrub_text(text: str) -> str:
@@ -136,7 +127,10 @@ def _visible(match: re.Match[str]) -> str:
 
 def _values() -> Iterator[tuple[str, str]]:
     """Names and values of the secrets; a value may come several times."""
-    for name, value in os.environ.items():
+    login = ""
+    with suppress(PermissionError):  # the home is another user's
+        login = stored_login(home_path())
+    for name, value in (*os.environ.items(), ("PREFECT_API_AUTH_STRING", login)):
         if _is_secret(name, value):
             yield name, value
             if "AUTH" in name.upper().split("_"):  # a user:password
@@ -144,10 +138,6 @@ def _values() -> Iterator[tuple[str, str]]:
         for match in URL_PASSWORD.finditer(value):
             yield name, match[2]
             yield name, urllib.parse.unquote(match[2])
-    with suppress(PermissionError):  # the home is another user's
-        login = stored_login(home_path())
-        yield "PREFECT_API_AUTH_STRING", login
-        yield "PREFECT_API_AUTH_STRING", login.partition(":")[2]
     yield from tuple(_remembered)
 
 

@@ -1,16 +1,14 @@
 """A certified champion in MLflow: the folder `model` of its run, a version of its environment's registered model.
 
-It is the folder of tasks/serving/loaded.py with MLflow's own file MLmodel. A champion that answers no rows gets a model
-without the flavour, files only. The alias `champion` moves only to a version that is better than the one it points at:
-by the mean of its certificate's fresh runs, in the same version of the environment.
+It is the folder of tasks/serving/loaded.py, with MLflow's own file MLmodel where the champion answers rows. The alias
+`champion` moves only to a version that is better than the one it points at: by the mean of its certificate's fresh
+runs, in the same version of the environment.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.describe import caution
@@ -59,8 +57,13 @@ def _version(
     client: MlflowClient, name: str, ledger: Ledger, certificate: Certificate, trial: Trial, run: Run
 ) -> ModelVersion:
     """Upload the model's folder, and make it a version. A kill in between has it uploaded again."""
+    from mlflow.models import Model
+
     with safe_read.parcel(ledger.place_of(trial).path) as parcel:
-        why = _fill(parcel, ledger, trial)
+        if not (why := loaded.pack(ledger.environment, ledger.place_of(trial), trial, parcel)):
+            model = Model(metadata={"environment": ledger.environment.name})
+            model.add_flavor("python_function", loader_module=loaded.__name__, python_version=platform.python_version())
+            model.save(str(parcel / "MLmodel"))
         client.log_artifacts(run.info.run_id, str(parcel), FOLDER)
     tags = {
         "campaign": ledger.campaign.name,
@@ -74,21 +77,6 @@ def _version(
     told = f"{words(certificate)}; {caution(certificate)}\n\n{ABOUT}"
     source = f"{run.info.artifact_uri}/{FOLDER}"
     return client.create_model_version(name, source, run.info.run_id, tags, description=told)
-
-
-def _fill(folder: Path, ledger: Ledger, trial: Trial) -> str:
-    """Pack the trial with MLmodel; returns why it cannot be loaded, empty if it can."""
-    from mlflow.models import Model
-
-    model, why = Model(metadata={"environment": ledger.environment.name}), ""
-    try:
-        loaded.pack(ledger.environment, ledger.place_of(trial), trial, folder)
-        model.add_flavor("python_function", loader_module=loaded.__name__, python_version=platform.python_version())
-    except loaded.NotPredictable as reason:
-        model.add_flavor("nightshift", version=importlib.metadata.version("nightshift-rl"))
-        why = str(reason)
-    model.save(str(folder / "MLmodel"))
-    return why
 
 
 def _rank(client: MlflowClient, name: str, version: ModelVersion, higher_is_better: bool) -> str:

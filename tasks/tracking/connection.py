@@ -7,6 +7,7 @@ interface keeps its current run per thread.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from tasks.system.redact import without_passwords
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
+STORES = re.compile(r"(sqlite|https?|(postgresql|mysql|mssql)(\+\w+)?|databricks)://.{2,}(?<!:memory:)")
+"""Addresses of what keeps records: MLflow keeps nothing in plain folders any more."""
 DATABASE = "mlflow.db"
 """A home's own database."""
 URI = "MLFLOW_TRACKING_URI"
@@ -81,14 +83,11 @@ def locate(stated: str | None, home: Path) -> Store | None:
     uri = stated or os.environ.get(URI) or own_database(home)
     if uri == "off":
         return None
-    scheme, _, rest = uri.partition("://")
-    if scheme.partition("+")[0] not in SCHEMES or len(rest) < 2 or rest.endswith(":memory:"):
-        raise Refused(
-            f"tracking cannot go to {without_passwords(uri)!r}: MLflow keeps nothing in plain folders any more. Give "
-            f"{own_database(home)}, the http(s) address of a server, or off"
-        )
-    if scheme == "sqlite":  # a relative path would change with the working directory
-        uri = f"sqlite:///{Path(rest[1:]).absolute()}"
+    if not STORES.fullmatch(uri):
+        remedy = f"give {own_database(home)}, the http(s) address of a server, or off"
+        raise Refused(f"tracking cannot go to {without_passwords(uri)!r}: {remedy}")
+    if uri.startswith("sqlite"):  # a relative path would change with the working directory
+        uri = f"sqlite:///{Path(uri.removeprefix('sqlite:///')).absolute()}"
     return Store(uri.rstrip("/"), home)
 
 

@@ -47,6 +47,8 @@ WORKFLOW = "workflowType=machine_learning"
 """In each link, or the page opens in its mode for language models."""
 KEY, DIGEST = "nightshift.key", "nightshift.digest"
 FILE, LOCK = "mlflow.json", "mlflow.lock"
+REGISTRY_LOCK = f"{DATABASE}.registry.lock"
+"""In a home: of what its campaigns share, the experiment and the model of an environment."""
 LOCK_SECONDS = 300.0
 PROBLEM_CHARACTERS = 500
 MOST_RUNS = 50_000
@@ -155,6 +157,7 @@ class _Campaign:
                 self.now.runs[part(trial)] = self._record_trial(trial, digest)
         with self._others_go_on():
             self._record_campaign(digests)
+        if not self.now.problem:
             self.now.state = self.state
 
     @contextmanager
@@ -238,18 +241,16 @@ class _Campaign:
 
     def _record_campaign(self, digests: Sequence[str]) -> None:
         """Log how the campaign stands, register its certified champion, and end its run if it has ended."""
-        ledger, run_id, stored = self.ledger, self.parent.info.run_id, self.parent.data.params
+        ledger, run_id = self.ledger, self.parent.info.run_id
         proofs = (CERTIFICATE.dump_json(one).decode() for one in self.certificates)
         digest = digest_of(*digests, *proofs, self.state)
         if self.parent.data.tags.get(DIGEST) == digest:
             return
-        # A limit may change on resume, an MLflow parameter may not.
-        params = {key: text for key, text in campaign_run.campaign_parameters(ledger).items() if key not in stored}
+        params = campaign_run.campaign_parameters(ledger)
         tags = campaign_run.campaign_tags(ledger, self.history, self.own, self.state)
         self._log(run_id, campaign_run.certificate_points(ledger, self.certificates), params, tags)
         self.client.log_inputs(run_id, campaign_run.datasets(ledger))
-        is_complete = len(self.now.runs) == len(self.trials)
-        if is_complete:
+        if not self.now.problem:
             self._register()
         if self.state != "running":
             ends = [trial_run.trial_times(ledger, trial)[1] for trial in self.history]
@@ -259,16 +260,15 @@ class _Campaign:
             with safe_read.parcel(ledger.path) as parcel:
                 safe_read.pack_campaign(ledger.path, parcel)
                 self.client.log_artifacts(run_id, str(parcel))
-        if not is_complete:
-            raise RuntimeError("some of its trials are missing")
-        self.client.set_tag(run_id, DIGEST, digest)
+        if not self.now.problem:
+            self.client.set_tag(run_id, DIGEST, digest)
 
     def _register(self) -> None:
         """Make the newest certified champion a version of its environment's model."""
         passed = [one for one in self.own if one.passed]
         for trial in [trial for trial in self.history if passed and trial.number == passed[-1].champion]:
             run = self.client.get_run(self.runs[trial_key(self.ledger, trial)].info.run_id)
-            with FileLock(self.store.home / f"{DATABASE}.registry.lock", timeout=LOCK_SECONDS):
+            with FileLock(self.store.home / REGISTRY_LOCK, timeout=LOCK_SECONDS):
                 model = champion_model.register(self.client, self.ledger, passed[-1], trial, run)
             self.client.set_tag(self.parent.info.run_id, "model", model)
 
@@ -288,19 +288,13 @@ class _Campaign:
 
 def _experiment(client: MlflowClient, store: Store, environment: str) -> str:
     """The id of an environment's experiment, created if missing."""
-    from mlflow.exceptions import MlflowException
-
     name = f"nightshift/{environment}"
-    if (known := client.get_experiment_by_name(name)) is None:
+    with FileLock(store.home / REGISTRY_LOCK, timeout=LOCK_SECONDS):
+        if known := client.get_experiment_by_name(name):
+            return known.experiment_id
         # A server knows where files belong; a database would use the working directory, and takes no relative path.
         folder = store.home.absolute() / "artifacts" / metric_key(environment)
-        try:
-            return client.create_experiment(name, None if store.is_served else folder.as_uri())
-        except MlflowException:
-            known = client.get_experiment_by_name(name)  # another campaign was first
-            if known is None:
-                raise
-    return known.experiment_id
+        return client.create_experiment(name, None if store.is_served else folder.as_uri())
 
 
 def _words(store: Store, error: Exception) -> str:

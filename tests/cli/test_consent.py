@@ -12,7 +12,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli import consent
-from flows.cli.arguments import STDIN, stated
+from flows.cli.arguments import stated
 from tests.support.toy import QUADRATIC, command, nightshift, quadratic
 
 ONLINE = "network = true\n" + QUADRATIC
@@ -71,13 +71,3 @@ def test_a_spec_beside_an_environment_cannot_leave_the_sandbox_without_a_yes(tmp
         stated(str(spec), settings=[])
     stated(str(spec), settings=[], trust=True)
     assert stated(str(spec), settings=[])["environment"] == str(folder)
-
-
-def test_a_piped_spec_is_asked_about_each_time(tmp_path: Path) -> None:
-    asked = {"environment": "cartpole", "advanced": {"allow_unsandboxed": True}}
-    pipe = Path(STDIN)
-    if pipe.is_file():  # the tests' own input is a file
-        pipe = tmp_path / "nothing"
-    consent.ask_about_spec(asked, pipe, yes=True)
-    with pytest.raises(Refused, match="--trust"):
-        consent.ask_about_spec(asked, pipe, yes=False)

@@ -20,7 +20,7 @@ import pytest
 from environments.plugins import Refused
 from flows.server import server_process
 from flows.server.server_process import FIRST_PORT, prefect_server, stated_server
-from tasks.system.daemon import Daemon, Note, free_port
+from tasks.system.daemon import Daemon, Note, answers, free_port
 from tests.support.prefect_api import ask
 
 NOWHERE = "http://127.0.0.1:9/api"
@@ -146,8 +146,8 @@ def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_
         assert noted(settled) == survivor, "adopted, not started again"
         assert server_process.version(url, settled)
         first.close()
-        assert server_process.answers(url), "somebody still uses it"
-    assert psutil.wait_procs(family, timeout=5)[1] == [] and not server_process.answers(url)
+        assert answers(url, 5), "somebody still uses it"
+    assert psutil.wait_procs(family, timeout=5)[1] == [] and not answers(url, 5)
     assert server_process.auth_string(url, settled) is None, "whoever listens there next is told no password"
     assert foreign.poll() is None
 

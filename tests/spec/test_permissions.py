@@ -9,7 +9,7 @@ import pytest
 
 import environments
 from environments.plugins import Refused
-from flows.spec import permissions, trust
+from flows.spec import permissions
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from flows.spec.spec import spread
@@ -28,7 +28,7 @@ def wanted(folder: Path, toml: str = QUADRATIC) -> permissions.Permissions:
     """What a quadratic with this environment.toml asks for."""
     environment = environments.load(quadratic(folder, toml=toml))
     environment.check_files()
-    return trust.needed(environment)
+    return permissions.needed(environment)
 
 
 def top(line: str) -> str:
@@ -41,7 +41,7 @@ def in_command(line: str) -> str:
 
 def test_a_bundled_environment_is_never_asked_about() -> None:
     for name in environments.bundled():
-        trust.require(environments.named(name))
+        permissions.require(environments.named(name))
         assert environments.is_bundled(environments.find(str(environments.find(name))))
 
 
@@ -49,7 +49,7 @@ def test_an_environment_of_its_own_folder_asks_for_nothing(tmp_path: Path) -> No
     (tmp_path / "quad/data").mkdir(parents=True)
     assert wanted(tmp_path / "quad", top('readable = ["data", "fit.py"]')) == ()
     checked_environment(str(tmp_path / "quad"), {})
-    assert not (find_home() / trust.FILE).exists()
+    assert not (find_home() / permissions.GRANTS).exists()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_no_module_is_imported_before_the_yes(tmp_path: Path, monkeypatch: pytes
 
 def test_a_recipe_is_asked_about_with_its_network_and_its_paths(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    asked = trust.needed(
+    asked = permissions.needed(
         pool(tmp_path / "pool", more=f'network = true\nsettings.model = ["{tmp_path}/pool/../model"]\n')
     )
     assert "its recipe uses the network" in str(asked) and f"its recipe reads {tmp_path}/model" in asked
@@ -143,17 +143,17 @@ def test_a_yes_holds_for_fewer_wishes_and_not_for_more_others_or_another_folder(
     trusted(apart)
     (apart / "environment.toml").write_text(both)
     with pytest.raises(Refused, match="--trust"):  # data alone and the network alone leak nothing
-        trust.require(environments.load(apart))
+        permissions.require(environments.load(apart))
     folder = trusted(quadratic(tmp_path / "quad", toml=both))
     for fewer in (both, network, QUADRATIC):
         (folder / "environment.toml").write_text(fewer)
-        trust.require(environments.load(folder))
+        permissions.require(environments.load(folder))
     for other in (both.replace("/data", "/answers"), in_command(NETWORK)):
         (folder / "environment.toml").write_text(other)
         with pytest.raises(Refused, match="--trust"):
-            trust.require(environments.load(folder))
+            permissions.require(environments.load(folder))
     with pytest.raises(Refused, match="--trust"):
-        trust.require(environments.load(quadratic(tmp_path / "two", toml=both)))
+        permissions.require(environments.load(quadratic(tmp_path / "two", toml=both)))
 
 
 def test_a_campaign_is_refused_before_it_exists_and_resumes_by_the_yes_of_its_start(tmp_path: Path, home: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_campaign_is_refused_before_it_exists_and_resumes_by_the_yes_of_its_st
     trusted(folder)
     spec.check()
     spec.open()
-    (find_home() / trust.FILE).unlink()
+    (find_home() / permissions.GRANTS).unlink()
     spec.check()
 
 

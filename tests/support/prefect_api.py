@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
+import yaml  # type: ignore[import-untyped]  # comes with Prefect
 
 from tasks.system.retrying import retrying
 
@@ -73,5 +77,14 @@ def put_automations(url: str, login: str | None = None, **periods: float) -> lis
     """Put ours on a server, with other seconds of some (`silent`, `resume`); the names of those that were written."""
     from flows.server import setup
 
-    with prefect_at(url, login):
-        return setup.put_automations({f"nightshift-{name}": seconds for name, seconds in periods.items()})
+    plan = yaml.safe_load(setup.AUTOMATIONS.read_text())
+    for each in plan["automations"]:
+        trigger = each["trigger"]
+        trigger["within"] = periods.get(each["name"].removeprefix("nightshift-"), trigger["within"])
+    with (
+        prefect_at(url, login), tempfile.NamedTemporaryFile("w") as file,
+        mock.patch.object(setup, "AUTOMATIONS", Path(file.name)),
+    ):  # fmt: skip
+        yaml.safe_dump(plan, file)
+        file.flush()
+        return setup.put_automations()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import environments
 from environments.space import Value
-from flows.spec import trust
+from flows.spec import permissions
 
 
 def trusted(folder: Path, overrides: Mapping[str, Value] | None = None) -> Path:
     """The folder, with everything granted that it needs now."""
-    trust.grant(folder, trust.needed(environments.load(folder, overrides)))
+    permissions.grant(folder, permissions.needed(environments.load(folder, overrides)))
     return folder

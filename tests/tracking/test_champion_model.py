@@ -180,11 +180,11 @@ def test_red_team_files_that_were_changed_in_the_store_are_not_run(store: Store,
     version = client.get_model_version(MODEL, "1")
     place = Path(client.get_model_version_download_uri(version.name, "1").removeprefix("file://"))
     config, secret = place / "workspace" / "config.json", tmp_path / "secret.json"
-    secret.write_text("{}")
+    secret.write_text(config.read_text())
     config.unlink()
     config.symlink_to(secret)
-    with pytest.raises(CannotPredict, match=r"config\.json"):
-        load(store)
+    with pytest.raises(CannotPredict, match=r"config\.json"):  # it is not there for the program
+        load(store).predict(ROWS)
     (place / "workspace" / "train.py").write_text("print('mine')")
     with pytest.raises(CannotPredict, match="has changed"):
         load(store)

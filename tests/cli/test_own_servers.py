@@ -6,8 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from flows.views.own_servers import login_steps, own_servers
-from tasks.system.daemon import Daemon, Note, identity
+from flows.cli.services import login_steps
+from tasks.system.daemon import Daemon, Note, identity, own_servers
 from tasks.system.login import make_login
 
 PREFECT, MLFLOW = "http://127.0.0.1:4200/api", "http://127.0.0.1:5000"
