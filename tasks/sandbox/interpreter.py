@@ -46,7 +46,7 @@ class Interpreter:
         """The packages that are installed in editable mode, not what lies beside them, as far as programs may read
         them: not our own code and home, places with keys, or a package with an environment and its judge in it.
         """
-        return tuple(path for path in _editable(self.prefixes) if not is_hidden(path))
+        return _visible(self.prefixes, home_path())
 
     def listed(self, packages: Collection[Path]) -> list[Path]:
         """The folders that Python must list to find these packages, as far as programs may know the names in them."""
@@ -87,6 +87,12 @@ def _is_ours_or_secret(path: Path) -> bool:
     real = path.resolve()
     ours = (CODE.resolve(), home_path().resolve())
     return bool(secret_place(real)) or any(each.is_relative_to(real) or real.is_relative_to(each) for each in ours)
+
+
+@cache
+def _visible(prefixes: tuple[Path, ...], home: Path) -> tuple[Path, ...]:
+    """Those that programs may read, of which our home is none: a search of folders, once and not at each start."""
+    return tuple(path for path in _editable(prefixes) if not is_hidden(path))
 
 
 @cache
