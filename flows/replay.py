@@ -109,11 +109,10 @@ class _Replay(CampaignWatch):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
 
-    def read(self) -> bool:
+    def read(self) -> None:
         passed = min((time.monotonic() - self._start) / SECONDS, 1.0)
         moment = self.begin + passed * (self.end - self.begin)
         self.fill(moment)
-        is_new = super().read()
+        super().read()
         self._document |= {"ends": time.time() + self.end - moment}
         self._document["spent"]["seconds"] = moment - self.begin
-        return is_new

@@ -10,7 +10,6 @@ import math
 import os
 import statistics
 import time
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -60,7 +59,7 @@ class CampaignEnd(NamedTuple):
 
 def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any]:
     """The campaign's status; the shape is documented in docs/results.md."""
-    campaign, history = ledger.campaign, ledger.history()
+    campaign, history, steps = ledger.campaign, ledger.history(), ledger.environment.budget_steps
     own, elsewhere = certificates(ledger)
     how = ending.state if ending else state(ledger)
     spec, champion = stored_spec(ledger), best(history)
@@ -76,7 +75,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "campaign": campaign.name, "campaign_id": campaign.campaign_id, "environment": campaign.environment,
         "folder": str(ledger.path.absolute()),
         "metric": ledger.environment.metric, "direction": ledger.environment.direction,
-        "step_budget": describe.step_budget(ledger.environment), "state": how,
+        "step_budget": f"budget_steps = {steps} (self-reported)" if steps else "", "state": how,
         "reason": ending.reason if ending else ended_search(ledger).get("reason"),
         "headline": headline(history, campaign.name, own),
         "result": result(ledger, history, own, uncertified, bool(ships["shipped_trial"]) and not own),
@@ -210,11 +209,7 @@ def urls(ledger: Ledger) -> dict[str, str]:
 
 def stored_spec(ledger: Ledger) -> dict[str, Any]:
     """The specification of the campaign's last life; Refused if the file is damaged."""
-    path = ledger.path / "spec.toml"
-    try:
-        return tomllib.loads(path.read_text())
-    except ValueError as broken:
-        raise plugins.Refused(f"{path}: not TOML: {broken}") from broken
+    return plugins.read_toml(ledger.path / "spec.toml")
 
 
 def summaries() -> list[dict[str, Any]]:
@@ -266,12 +261,12 @@ def of_champion(history: History, champion: Trial | None, own: Sequence[Certific
 
 
 def estimate(history: History, champion: Trial) -> dict[str, float] | None:
-    """The estimate of the champion's mean, in the metric's own sign.
+    """The estimate of the mean of the search's champion, in the metric's own sign; None for any other trial.
 
-    None where it is beyond any number, and where no program ran twice with different scores, so that noise is a guess.
+    None too where it is beyond any number, or no program ran twice with different scores, so that noise is a guess.
     """
-    estimate = champion_estimate(history)
-    if estimate is None or not run_sd(history):
+    estimate, newest = champion_estimate(history), best(history)
+    if estimate is None or newest is None or newest.number != champion.number or not run_sd(history):
         return None
     sign = 1 if champion.score.higher_is_better else -1
     numbers = {"level": sign * estimate.level, "se": estimate.error, "run_sd": estimate.sd}

@@ -20,13 +20,12 @@ from rich.table import Table
 from rich.text import Text
 
 from environments.plugins import Refused
-from flows.status import document, under_way
+from flows.status import document
 from flows.views.overview import HEADING, trial_line
 from flows.views.terminal import clean, cleaned, duration, is_screen, put
 from tasks.numbers import number
 from tasks.spending import parts
 from tasks.store.ledger import Ledger
-from tasks.trial import History
 
 BAR = 20
 """Columns of a bar."""
@@ -36,16 +35,13 @@ Document = Mapping[str, Any]
 class CampaignWatch:
     """Show what happens to a campaign while a `with` block runs; it need not exist yet."""
 
-    look_seconds: ClassVar[float] = 0.5
+    look_seconds: ClassVar[float] = 1.0
 
     def __init__(self, name: str, console: Console) -> None:
         self._name, self._console = name, console
-        self._ledger: Ledger | None = None
-        self._history: History = ()
         self._document: dict[str, Any] = {}
         """Its texts are cleaned."""
         self._events: list[dict[str, Any]] = []
-        self._began = 0.0
         self._printed: set[object] = set()
         """The facts that have had their line."""
         self._over = threading.Event()
@@ -54,9 +50,6 @@ class CampaignWatch:
     def __enter__(self) -> CampaignWatch:
         if Ledger.exists(self._name) and not self._console.quiet:  # what was decided before is not news
             self.read()
-            if trials := self._document["trials"]:
-                before = f"   {len(trials)} trial{'s' * (len(trials) > 1)} before; {self._document['headline']}"
-                put(self._console, Text(before, "dim"))
             self._printed = {fact for fact, _ in self._lines()} - {"heading"}
         self._thread.start()
         return self
@@ -81,26 +74,20 @@ class CampaignWatch:
         """Print what is new; what there is to see now, or why there is nothing."""
         try:
             if not Ledger.exists(self._name):
-                return Text("the campaign's directory is gone" if self._ledger else "starting ...", "dim")
-            is_new = self.read()
+                return Text("starting ...", "dim")
+            self.read()
         except (OSError, ValueError, Refused) as fault:  # a directory that is moved or removed under our eyes
             return Text(f"the campaign's directory cannot be read: {clean(str(fault))}", "dim")
-        for fact, line in self._lines() if is_new else ():
+        for fact, line in self._lines():
             if fact not in self._printed:
                 self._printed.add(fact)
                 put(self._console, line)
         return live_view(self._document)
 
-    def read(self) -> bool:
-        """Read what runs now, and everything if there is a new event; whether there is one."""
-        self._ledger = ledger = self._ledger or Ledger.open(self._name)
-        events = list(ledger.events())
-        if is_new := not self._document or len(events) != len(self._events):
-            self._events, self._document, self._history = events, cleaned(document(ledger)), ledger.history()
-            self._began = time.time() - self._document["spent"]["seconds"]
-        self._document |= cleaned(under_way(ledger, self._history))
-        self._document["spent"]["seconds"] = time.time() - self._began
-        return is_new
+    def read(self) -> None:
+        """Read what the campaign's directory has by now."""
+        ledger = Ledger.open(self._name)
+        self._events, self._document = list(ledger.events()), cleaned(document(ledger))
 
     def _lines(self) -> Iterator[tuple[object, Text]]:
         """Every fact that gets a line, and the line."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from environments import Environment
 from environments.score import Score
 from tasks.numbers import number
 from tasks.stats.certificate import Certificate, shipped
@@ -16,13 +15,6 @@ from tasks.trial import History, Params, Proposal, Trial, Value, Verdict, baseli
 UNPROVEN = "nothing is certified yet"
 NOT_COUNTED = "the baseline's runs of the search do not count"
 ARMS: tuple[Arm, Arm] = ("champion", "baseline")
-SELF_REPORTED = "self-reported"
-"""Of a budget of steps: a program counts its own steps, and no judge could count them."""
-
-
-def step_budget(environment: Environment) -> str:
-    """The budget of steps, and whose count it is; empty without one."""
-    return f"budget_steps = {environment.budget_steps} ({SELF_REPORTED})" if environment.budget_steps else ""
 
 
 def outcome(certificate: Certificate) -> str:

@@ -49,7 +49,7 @@ for order, (heading, verbs) in enumerate(VERBS.items()):
             verb.group, verb.sort_key = group, place
             app.command(verb)
         else:
-            app.command(verb, group=group, sort_key=place)
+            app.command(verb, group=group, sort_key=place, default_parameter=app.default_parameter)
 
 
 def _interrupt(number: int, _: object) -> None:

@@ -50,6 +50,7 @@ from tasks.store.ledger import measure
 from tasks.system import file_trees
 from tasks.system.files import write_atomic
 from tasks.system.home import home
+from tasks.system.redact import one_line
 
 FOLDER, FILE = ".comparisons", "match.json"
 LEVEL = 0.025
@@ -278,10 +279,10 @@ def draw(document: Mapping[str, Any], folder: Path) -> Path:
             axes.plot(values, [-row] * len(values), "o", color=canvas.GREY, alpha=0.7)
             if values:
                 axes.plot([document[arm]["score"]], [-row], "|", color=canvas.GREEN, markersize=26, markeredgewidth=3)
-        axes.set_yticks([0, -1], [canvas.plain(f"{arm.upper()}: {document[arm]['named']}", 40) for arm in arms])
+        axes.set_yticks([0, -1], [one_line(f"{arm.upper()}: {document[arm]['named']}", 40) for arm in arms])
         axes.set_ylim(-1.6, 0.6)
-        axes.set_xlabel(canvas.plain(f"{document['metric']} of each fresh run; green: the mean"))
-        title = textwrap.fill(canvas.plain(document["words"].partition("\n")[0], 300), 110)
+        axes.set_xlabel(one_line(f"{document['metric']} of each fresh run; green: the mean", 100))
+        title = textwrap.fill(one_line(document["words"].partition("\n")[0], 300), 110)
         axes.set_title(title, fontsize=8, loc="left")
         content = canvas.png(figure)
     write_atomic(folder / "comparison.png", content)

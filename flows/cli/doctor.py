@@ -52,18 +52,12 @@ LITTLE_DISK, NO_DISK = 10 * 2**30, 2**30
 ASK_SECONDS = 3.0
 CUDA_SECONDS = 50.0
 """For prime-rl's torch to be imported, and to compute."""
-BIN = ".venv/bin"
-"""Of prime-rl's checkout."""
 PROBE = """\
-import importlib.util
-try:
-    import torch
-    for number in range(2):
-        torch.zeros(1, device=f"cuda:{number}")
-except Exception as fault:
-    raise SystemExit(f"{type(fault).__name__}: {fault}")
-if lacking := [name for name in ("prime_rl", "vllm", "verifiers") if importlib.util.find_spec(name) is None]:
-    raise SystemExit(f"no module named {lacking[0]}")
+import importlib.util, torch
+for number in range(2):
+    torch.zeros(1, device=f"cuda:{number}")
+for name in ("prime_rl", "vllm", "verifiers"):
+    assert importlib.util.find_spec(name), f"no module named {name}"
 """
 """For prime-rl's Python: torch itself says where the driver is too old, or has no kernels for a GPU."""
 MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
@@ -87,7 +81,7 @@ def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = Fal
     """
     if for_ is None and (set_ or trust):
         raise Refused("--set and --trust are about an environment: name it with --for ENVIRONMENT")
-    checks = check_machine()
+    checks = results(OF_MACHINE)
     if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
         server_process.settle_in(home())  # before Prefect, which these checks import
         overrides = overrides_only(set_ or [])
@@ -105,14 +99,6 @@ def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = Fal
     terminal.put(terminal.console(), table)
     print(f"{bad} thing{'s' * (bad > 1)} to fix" if bad else "healthy")
     return 1 if bad else 0
-
-
-def check_machine() -> dict[str, Check]:
-    """Every check by its name, in the order of the report. Without a home, those that need one are left out."""
-    checks = results({"isolation": isolation_level, "gpus": gpus, "machine": machine, "home": home_folder})
-    if checks["home"].state == "bad":
-        return checks
-    return checks | results({"prefect": prefect, "mlflow": mlflow, "remote": remote})
 
 
 def results(checks: Mapping[str, Callable[[], Check]]) -> dict[str, Check]:
@@ -217,6 +203,12 @@ def remote() -> Check:
     return Check("note", fact, "`nightshift resume` goes on with its campaign's, `nightshift prune` removes all")
 
 
+OF_MACHINE = {
+    "isolation": isolation_level, "gpus": gpus, "machine": machine, "home": home_folder,
+    "prefect": prefect, "mlflow": mlflow, "remote": remote,
+}  # fmt: skip
+
+
 def files(environment: Environment, runs: Path) -> Check:
     """What `env validate` refuses, and whether trials have their sandbox, and find there what they read and import."""
     from flows.spec.environment import check
@@ -259,9 +251,8 @@ def dry_run(environment: Environment, runs: Path) -> Check:
     """Whether prime-rl takes the baseline's files, in the sandbox of a trial, as an edit of them is checked."""
     from tasks.proposing.validation import ProposalChecks
 
-    for name in ("rl", "torchrun", "python"):
-        if not (program := _prime_rl(environment) / BIN / name).is_file():
-            raise Refused(f"there is no {program}")
+    if not (program := _programs(environment) / "rl").is_file():
+        raise Refused(f"there is no {program}")
     with tempfile.TemporaryDirectory(prefix="nightshift-doctor-") as folder:
         place, sandbox = Path(folder), isolation.Isolation(isolation.choose("auto"))
         place.chmod(0o755)
@@ -277,13 +268,13 @@ def dry_run(environment: Environment, runs: Path) -> Check:
 def cuda(environment: Environment, runs: Path) -> Check:
     """Whether prime-rl's own Python computes on two GPUs, and has vLLM."""
     two = {VISIBLE: os.environ.get(VISIBLE, "0,1")}
-    ask([str(_prime_rl(environment) / BIN / "python"), "-c", PROBE], CUDA_SECONDS, {**os.environ, **two})
+    ask([str(_programs(environment) / "python"), "-c", PROBE], CUDA_SECONDS, {**os.environ, **two})
     return Check("ok", "prime-rl's torch computes on both GPUs")
 
 
-def _prime_rl(environment: Environment) -> Path:
-    """The folder of prime-rl's checkout."""
-    return Path(str(environment.defaults.get("prime_rl", "")))
+def _programs(environment: Environment) -> Path:
+    """The folder of the programs in prime-rl's checkout."""
+    return Path(str(environment.defaults.get("prime_rl", "")), ".venv/bin")
 
 
 OF_ANY = {"environment": files, "room": room, "data": data}

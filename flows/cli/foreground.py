@@ -53,8 +53,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
             return print_status(ledger, as_json)
         campaign_lock.check_idle(ledger)
     api = server_process.stated_server(server, home())
-    with server_process.used(api, home()) if api else contextlib.nullcontext():
-        locate(spec.tracking, home())
+    locate(spec.tracking, home())  # refuses where nothing can be recorded
     if not name:
         spec = spec.model_copy(update={"name": free_name(Path(spec.environment).name)})
     try:
@@ -69,8 +68,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
         )
         if spec.isolation.level == "none":
             console.print("trials run as you, without a sandbox: `nightshift doctor` says why", style="yellow")
-        given = {field: getattr(spec, field) for field in type(spec).model_fields}
-        return run_and_show(campaign, given, server, as_json, f"nightshift resume {spec.name}")
+        return run_and_show(campaign, dict(spec), server, as_json)
     finally:
         with contextlib.suppress(OSError):  # a reserved name that was never used: its directory is empty
             (home() / spec.name).rmdir()
@@ -147,13 +145,12 @@ def newest_unfinished() -> str:
     return unfinished[-1]
 
 
-def run_and_show(flow: Any, parameters: dict[str, Any], server: str | None, as_json: bool, again: str = "") -> int:
+def run_and_show(flow: Any, parameters: dict[str, Any], server: str | None, as_json: bool) -> int:
     """Run a flow of a campaign, and print its status; the exit code.
 
     Args:
         parameters: Of the flow, the campaign's `name` among them.
         server: The Prefect server that --server names.
-        again: The command that goes on after an interruption; empty: this one.
     """
     import httpx
 
@@ -168,10 +165,10 @@ def run_and_show(flow: Any, parameters: dict[str, Any], server: str | None, as_j
             if shortfall := _run(flow, parameters, url):
                 console.print(f"{shortfall}; the ledger has everything", style="yellow")
     except KeyboardInterrupt:
-        print(f"\nnightshift: interrupted; {_how_to_go_on(name, again)}", file=sys.stderr)
+        print(f"\nnightshift: interrupted; {_how_to_go_on(flow, name)}", file=sys.stderr)
         return 130
     except (OSError, httpx.HTTPError, CannotStart) as fault:  # the machine's: no space, no server, or a busy one
-        print(f"nightshift: {fault}\n{_how_to_go_on(name, again)}", file=sys.stderr)
+        print(f"nightshift: {fault}\n{_how_to_go_on(flow, name)}", file=sys.stderr)
         return 1
     if not as_json:
         print()
@@ -210,6 +207,6 @@ def _ended_since(name: str, moment: float) -> bool:
     return bool(end) and end["time"] >= moment
 
 
-def _how_to_go_on(name: str, again: str) -> str:
-    again = again or shlex.join(["nightshift", *sys.argv[1:]])
+def _how_to_go_on(flow: Any, name: str) -> str:
+    again = f"nightshift resume {name}" if flow.name == "campaign" else shlex.join(["nightshift", *sys.argv[1:]])
     return f"nothing finished is lost: {again}" if Ledger.exists(name) else "nothing had begun yet"

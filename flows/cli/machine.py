@@ -8,7 +8,6 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
 
 from rich.filesize import decimal
 
@@ -26,7 +25,6 @@ from tasks.tracking.connection import locate
 from tasks.tracking.values import metric_key
 from tasks.trial import Trial, baseline, best
 
-T = TypeVar("T")
 STAYS = {"out": "progress.jsonl", "workspace": "config.json", "judged": "result.json"}
 """The folders of a run that are emptied, with the one file in each that stays."""
 
@@ -47,15 +45,16 @@ def prune(campaign: str | None = None, /, *, dry_run: bool = False) -> int:
     else:
         lines = [*jobs.sweep(wanted)]
     print(*lines, sep="\n", end="\n" * bool(lines))
-    results, failed = _each(campaign, lambda ledger: free(ledger, dry_run))
-    for one in results:
-        kept = ", ".join(map(str, one.kept)) or "none"
-        print(
-            f"{'would free' if dry_run else 'freed'} {decimal(one.bytes)} of {one.campaign}; kept whole: trial {kept}"
-        )
-        if one.unsent:
-            print(f"  {len(one.unsent)} wait for MLflow: nightshift sync {one.campaign}")
-    return int(failed)
+
+    def act(ledger: Ledger) -> bool:
+        freed, kept, unsent = free(ledger, dry_run)
+        what = f"{'would free' if dry_run else 'freed'} {decimal(freed)} of {ledger.campaign.name}"
+        print(f"{what}; kept whole: trial {', '.join(map(str, kept)) or 'none'}")
+        if unsent:
+            print(f"  {len(unsent)} wait for MLflow: nightshift sync {ledger.campaign.name}")
+        return True
+
+    return _each(campaign, act)
 
 
 def sync(campaign: str | None = None, /) -> int:
@@ -65,72 +64,54 @@ def sync(campaign: str | None = None, /) -> int:
     """
     if campaign:
         Ledger.open(campaign).check_version()
-    results, failed = _each(campaign, _send)
-    for name, problem in filter(None, results):
-        print(terminal.clean(f"{name}: {problem or 'MLflow has everything'}"))
-        failed |= bool(problem)
-    return int(failed)
+    return _each(campaign, _send)
 
 
-def _send(ledger: Ledger) -> tuple[str, str] | None:
-    """Record what MLflow and W&B lack of a campaign; its name, and why some still waits. None if it is of an earlier
-    version.
+def _send(ledger: Ledger) -> bool:
+    """Record what MLflow and W&B lack of a campaign, unless it is of an earlier version; whether nothing waits still.
 
     Raises Refused: it would be recorded elsewhere than before.
     """
     if ledger.campaign.format != FORMAT:
-        return None
-    stated, before = stored_spec(ledger).get("tracking"), tracking.last(ledger).store
+        return True
+    name, stated, before = ledger.campaign.name, stored_spec(ledger).get("tracking"), tracking.last(ledger).store
     store = locate(stated, home())
     if not stated and before and before != str(store):
         raise Refused(
-            f"campaign {ledger.campaign.name!r} is recorded in {before}, and from here its records would go to "
-            f"{store or 'nowhere'}: set MLFLOW_TRACKING_URI as where it ran, or "
-            f"`nightshift resume {ledger.campaign.name} --tracking ADDRESS`"
+            f"campaign {name!r} is recorded in {before}, and from here its records would go to {store or 'nowhere'}: "
+            f"set MLFLOW_TRACKING_URI as where it ran, or `nightshift resume {name} --tracking ADDRESS`"
         )
-    done = tracking.sync(ledger, store, state(ledger))
-    waits = f"{tracking.waiting(ledger, ledger.history())} still waiting: {done.problem}" if done.problem else ""
-    return ledger.campaign.name, waits
+    problem = tracking.sync(ledger, store, state(ledger)).problem
+    waits = f"{tracking.waiting(ledger, ledger.history())} still waiting: {problem}"
+    print(terminal.clean(f"{name}: {waits if problem else 'MLflow has everything'}"))
+    return not problem
 
 
-def _each(campaign: str | None, act: Callable[[Ledger], T]) -> tuple[list[T], bool]:
-    """What was done for a campaign, or for every one that is not running, and whether one was left alone for a fault.
+def _each(campaign: str | None, act: Callable[[Ledger], bool]) -> int:
+    """Act on a campaign, or on every one that is not running; 1 if that failed for one, which says why, else 0.
 
     Raises Refused: the named one is running, or cannot be read.
     """
     if campaign:
         ledger = Ledger.open(campaign)
         campaign_lock.check_idle(ledger)
-        return [act(ledger)], False
-    results, failed = list[T](), False
+        return int(not act(ledger))
+    failed = False
     for ledger in readable():
         if campaign_lock.is_running(ledger):
             print(f"{ledger.campaign.name}: left alone, it is running", file=sys.stderr)
             continue
         try:
-            results.append(act(ledger))
+            failed |= not act(ledger)
         except Refused as fault:
             failed = True
             print(f"{ledger.campaign.name}: left alone: {fault}", file=sys.stderr)
-    return results, failed
+    return int(failed)
 
 
-class Freed(NamedTuple):
-    """What was removed of a campaign, or would be."""
-
-    campaign: str
-    bytes: int
-    """Disk usage."""
-    runs: int
-    """Of which something was removed."""
-    kept: list[int]
-    """The trials that stay whole."""
-    unsent: list[int]
-    """Those of them that wait for MLflow."""
-
-
-def free(ledger: Ledger, dry: bool) -> Freed:
-    """Remove what a campaign no longer needs; with `dry`, only count it.
+def free(ledger: Ledger, dry: bool) -> tuple[int, list[int], list[int]]:
+    """Remove what a campaign no longer needs; with `dry`, only count it. Returns the bytes on the disk, the trials that
+    stay whole, and those of them that wait for MLflow.
 
     Of a decided trial its records, logs, diff and curve stay, and its program stays in lineage.git. Kept whole are the
     baseline, the champion, certified trials, and those that wait for MLflow.
@@ -149,7 +130,7 @@ def free(ledger: Ledger, dry: bool) -> Freed:
         total, runs = sum(freed) + sum(artifacts), sum(map(bool, freed))
         if runs and not dry:
             ledger.event("pruned", runs=runs, bytes=total, kept=sorted(kept))
-    return Freed(ledger.campaign.name, total, runs, sorted(kept), sorted(unsent))
+    return total, sorted(kept), sorted(unsent)
 
 
 def _folders(ledger: Ledger, trial: Trial) -> list[str]:

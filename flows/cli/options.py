@@ -18,12 +18,12 @@ FLAGS = {name: field for name, field in OPTIONS.items() if name not in ("environ
 HEADINGS = {title: Group(title, sort_key=order) for order, title in enumerate(GROUPS)}
 
 
-def of_field(name: str, field: FieldInfo, **more: Any) -> Parameter:
-    """A declared option as a flag, a list by commas."""
+def of_field(name: str, field: FieldInfo, note: str = "", **more: Any) -> Parameter:
+    """A declared option as a flag, a list by commas. (note: after its help)"""
     if get_origin(field.annotation) is list:
         more |= {"converter": _by_commas, "n_tokens": 1}
-        return Parameter(flag(name), help=f"{field.description} Separated by commas.", **more)
-    return Parameter(flag(name), help=field.description, **more)
+        note = f" Separated by commas.{note}"
+    return Parameter(flag(name), help=f"{field.description}{note}", **more)
 
 
 def _by_commas(_: Any, tokens: Any) -> list[str]:
@@ -74,6 +74,7 @@ def _annotation(name: str, resuming: bool) -> Any:
     parameter = of_field(
         name,
         field,
+        " Fixed." * bool(said.get("fixed")),
         group=HEADINGS.get(said.get("group", ""), "Parameters"),
         show=not (resuming and said.get("fixed")),
         negative=f"--no-{flag(name)[2:]}" if field.annotation is bool else "",

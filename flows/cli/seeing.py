@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -172,23 +171,17 @@ def export(
     ledger, done = Ledger.open(campaign or newest()), dict[str, Any]()
     if hub is not None:
         upload.library()  # refuses where it is not installed
-    if to is not None:
-        folder.check_folder(to)
-    if git is not None:  # git refuses before a folder is there; a branch without a folder is whole
+    if git is not None:  # before the folder: given again, it makes the same branch
         words, body = branch.make_branch(ledger, Path.cwd(), git)
         done["branch"] = f"{words}\npull request: {terminal.short(body)}"
     if to is not None:
         done["folder"] = terminal.short(folder.export(ledger, to))
-    for text in () if json else done.values():
-        print(text, flush=True)
     if hub is not None:
-        say = partial(print, file=sys.stderr, flush=True)
-        done |= (version := upload.upload(ledger, hub, public=public, uncertified=uncertified, say=say))
-        if not json:
-            what = "has all of it already" if version["again"] else f"is {version['visibility']}"
-            print(f"the repository {what}: {version['url']}")
+        done |= upload.upload(ledger, hub, public=public, uncertified=uncertified)
     if json:
         terminal.print_json(done)
+    else:
+        print(*(done[key] for key in ("branch", "folder", "url") if key in done), sep="\n")
     return 0
 
 

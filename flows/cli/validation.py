@@ -93,17 +93,12 @@ def _of_direction(environment: Environment) -> Iterator[str]:
 
 
 def _of_program(environment: Environment) -> Iterator[str]:
-    """What neither the command line nor a file of the program mentions, so that nothing reads it."""
+    """The parameters that neither the command line nor a file of the program mentions, so that nothing reads them."""
     if environment.remote and not environment.program:  # an endpoint may train a program that it has
         return
     stated = {*PLACEHOLDER.findall(environment.train_cmd)}
     files = [path for path, _ in workspace.baseline_files(environment) if path.is_file()]
     text = "\n".join(path.read_text("utf-8", "replace") for path in files)
-    if not environment.deterministic and "seed" not in stated and "seed" not in text.lower():
-        yield (
-            "neither train_cmd nor a file of the program mentions a seed, so all runs may be the same run: add an "
-            "argument such as --seed {seed}, or state deterministic = true"
-        )
     for name in environment.space:
         if name not in stated and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):
             yield (

@@ -16,12 +16,11 @@ import environments
 from environments.plugins import Refused
 from flows.export.folder import champion, with_champion
 from flows.report import page
-from flows.report.facts import Facts
 from tasks.editing.patches import git_environment
 from tasks.store import lineage
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
-from tasks.trial import Trial
+from tasks.trial import Trial, baseline
 
 BODY = "pull-request.md"
 
@@ -33,8 +32,7 @@ def make_branch(ledger: Ledger, here: Path, branch: str) -> tuple[str, Path]:
         Refused: there is no champion, or git refuses in its own words: there is no repository around `here` or no
             commit in it, or it allows no branch of that name, or the branch is checked out or holds other commits.
     """
-    trial = champion(ledger)
-    facts = Facts.of(ledger, trial=trial)
+    trial, facts = champion(ledger)
     top, source = Path(os.fsdecode(_git(here, "rev-parse", "--show-toplevel"))), Path(ledger.campaign.source)
     is_inside = bool(ledger.campaign.commit) and source.is_absolute() and source.is_relative_to(top)
     base = ledger.campaign.commit if is_inside else os.fsdecode(_git(here, "rev-parse", "--verify", "HEAD"))
@@ -55,7 +53,8 @@ def make_branch(ledger: Ledger, here: Path, branch: str) -> tuple[str, Path]:
         _git(here, "fetch", "--quiet", "--no-tags", ".", f"{draft}:refs/heads/{branch}")
     finally:
         _git(here, "update-ref", "-d", draft)
-    write_atomic(ledger.path / BODY, page.pull_request(facts, trial))
+    body = page.render("pull_request.md", facts=facts, trial=trial, first=baseline(facts.history))
+    write_atomic(ledger.path / BODY, body)
     return f"branch {branch}: trial {trial.number} of {ledger.campaign.name}; git show {branch}", ledger.path / BODY
 
 

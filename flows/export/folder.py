@@ -32,7 +32,7 @@ from tasks.describe import caution, changes
 from tasks.recording import episode
 from tasks.recording.episode import GIF
 from tasks.sandbox import outputs
-from tasks.stats.certificate import Certificate, shipped
+from tasks.stats.certificate import shipped
 from tasks.stats.permutation import quantile
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import copy_tree
@@ -43,26 +43,16 @@ COVERS = 0.95
 """Share of new runs that the prediction interval is made to hold."""
 
 
-def champion(ledger: Ledger) -> Trial:
-    """The certified champion, or else the best kept trial. Refused if that is the baseline, or there is none."""
+def champion(ledger: Ledger) -> tuple[Trial, Facts]:
+    """The champion to take, and what is known of it: the certified one, or else the best kept trial. Refused if that is
+    the baseline, or there is none.
+    """
     history, passed = ledger.history(), shipped(ledger.certificates())
     found = next((trial for trial in history if passed and trial.number == passed.champion), None) or best(history)
     if found is None or found.number == 0:
         why = "no trial has a score" if found is None else "nothing that was tried was kept"
         raise Refused(f"campaign {ledger.campaign.name!r} has no champion to take: {why}")
-    return found
-
-
-def certificate_of(ledger: Ledger, trial: Trial) -> Certificate | None:
-    """The newest certificate that the trial passed in its own environment, if it is the one that ships."""
-    passed = shipped(ledger.certificates())
-    return passed if passed and passed.champion == trial.number else None
-
-
-def check_folder(to: Path) -> None:
-    """Raises Refused unless `to` is free for an export."""
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise Refused(f"--to {to}: it exists and is not an empty folder: name another")
+    return found, Facts.of(ledger, trial=found)
 
 
 def export(ledger: Ledger, to: Path) -> Path:
@@ -72,13 +62,14 @@ def export(ledger: Ledger, to: Path) -> Path:
         Refused: there is no champion, `to` is not empty, or files are gone, have changed, or hold a secret.
         OSError: `to` cannot be written; nothing is left of it.
     """
-    trial = champion(ledger)
-    check_folder(to)
+    trial, facts = champion(ledger)
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise Refused(f"--to {to}: it exists and is not an empty folder: name another")
     target = to.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
         made = Path(scratch, "champion")
-        _fill(made, ledger, trial)
+        _fill(made, facts, trial)
         with suppress(FileNotFoundError):
             target.rmdir()  # an empty one
         made.rename(target)
@@ -97,8 +88,8 @@ def prediction(facts: Facts, trial: Trial) -> dict[str, Any] | None:
     return {"low": low, "high": high, "runs": count, "share": COVERS, "fresh": bool(fresh)}
 
 
-def _fill(folder: Path, ledger: Ledger, trial: Trial) -> None:
-    place, judged = ledger.place_of(trial), trial.runs[0].checkpoint
+def _fill(folder: Path, facts: Facts, trial: Trial) -> None:
+    ledger, place, judged = facts.ledger, facts.ledger.place_of(trial), trial.runs[0].checkpoint
     environment = folder / "environment" / ledger.campaign.environment
     copy_tree(ledger.path / "environment", environment)
     program = copy_tree(place.workspace, environment, without=(place.config.name,))
@@ -109,22 +100,19 @@ def _fill(folder: Path, ledger: Ledger, trial: Trial) -> None:
         raise Refused(f"trial {trial.number}: {place.out} is not what was judged any more: was it pruned or changed?")
     table = environments.table_of(ledger.path / "environment", ledger.campaign.overrides, ledger.campaign.environment)
     (environment / environments.FILE).write_text(with_champion(table, trial, program))
-    if environments.load(environment).defaults != trial.proposal.params:
-        raise Refused(f"trial {trial.number}: its parameters do not fit the environment any more")
     patch = place.diff.read_text(errors="replace") if place.diff.is_file() else ""
     (folder / "champion.patch").write_text(scrub_text(patch))
     recording = episode.load(ledger.path)
     shown = recording is not None and recording["champion"] == trial.number and (ledger.path / GIF).is_file()
     if shown:
         shutil.copyfile(ledger.path / GIF, folder / GIF)
-    facts = Facts.of(ledger, trial=trial)
     result = _result(facts, trial)
     (folder / "result.json").write_text(scrub_text(json.dumps(result, indent=2) + "\n"))
     runnable = [path for path in sorted(environment.rglob("*")) if path.is_file() and os.access(path, os.X_OK)]
     values = {
         **result, "problem": ledger.environment, "folder": environment.relative_to(folder).as_posix(), "shown": shown,
         "executable": [path.relative_to(folder).as_posix() for path in runnable], "edited": bool(trial.proposal.edit),
-        "certified": certificate_of(ledger, trial) is not None, "origin": facts.origin,
+        "certified": shipped(facts.own) is not None, "origin": facts.origin,
         "changed": changes(trial.proposal, baseline(facts.history)),
     }  # fmt: skip
     for name in ("README.md", "reproduce.sh"):
@@ -156,14 +144,12 @@ def with_champion(table: MutableMapping[str, Any], trial: Trial, program: Sequen
 
 def _result(facts: Facts, trial: Trial) -> dict[str, Any]:
     campaign, document, run, own = facts.ledger.campaign, facts.document, trial.runs[0], facts.own
-    scored = status.of_champion(facts.history, trial, own)
-    if scored and trial != best(facts.history):
-        scored["estimate"] = None  # the estimate is of the search's champion
     same = ("campaign", "campaign_id", "environment", "metric", "direction", "baseline", "cores")
     return {
         **{key: document[key] for key in same}, **document["result"],
         "trial": trial.number, "limit": (caution(own[-1]) if own else "") or "Scores of a search overestimate its best",
-        "champion": scored, "certificate": status.of_certificate(own[-1]) if own else None,
+        "champion": status.of_champion(facts.history, trial, own),
+        "certificate": status.of_certificate(own[-1]) if own else None,
         "params": trial.proposal.params, "expected": prediction(facts, trial), "version": campaign.version,
         "machine": run.machine, "seed": run.seed, "digest": campaign.digest,
         "program": run.program, "checkpoint": run.checkpoint,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,9 @@ import httpx
 
 from environments import Environment, judge_name
 from environments.plugins import Refused
-from flows.export.folder import certificate_of, champion, export
+from flows.export.folder import champion, export
 from tasks.describe import bound, difference
-from tasks.stats.certificate import Certificate
+from tasks.stats.certificate import Certificate, shipped
 from tasks.store.ledger import Ledger
 from tasks.system.redact import one_line, remember, scrub_text
 from tasks.trial import Trial
@@ -65,7 +65,7 @@ def front_matter(environment: Environment, trial: Trial, certificate: Certificat
     return f"---\n{scrub_text(card.to_yaml())}\n---\n\n"
 
 
-def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool, say: Callable[[str], None]) -> dict[str, Any]:
+def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool) -> dict[str, Any]:
     """Upload the champion of a campaign to the repository of that name, which is made if there is none; what was done.
 
     Raises:
@@ -73,8 +73,8 @@ def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool, say: C
         HubFailed: the hub refuses or fails, also after some time.
         OSError: the folder cannot be written.
     """
-    trial, name, token = champion(ledger), ledger.campaign.name, library().get_token()
-    certificate, proof = certificate_of(ledger, trial), UNCERTIFIED
+    (trial, facts), name, token = champion(ledger), ledger.campaign.name, library().get_token()
+    certificate, proof = shipped(facts.own), UNCERTIFIED
     if certificate is None and not uncertified:
         raise Refused(
             f"trial {trial.number} of campaign {name!r} is not certified: certify it (nightshift certify {name}), or "
@@ -95,7 +95,7 @@ def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool, say: C
                 raise Refused(f"{fact}: take it out of the environment, replace the key, and begin a new campaign")
         api = library().HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token, library_name="nightshift")
         try:
-            return _commit(api, repo, folder, f"{name}, trial {trial.number}: {proof}", public, say)
+            return _commit(api, repo, folder, f"{name}, trial {trial.number}: {proof}", public)
         except (httpx.HTTPError, RuntimeError) as error:
             fault = error.__cause__ if isinstance(error, RuntimeError) else error
             if not isinstance(fault, httpx.HTTPError):
@@ -110,14 +110,12 @@ def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool, say: C
             ) from error
 
 
-def _commit(
-    api: HfApi, repo: str, folder: Path, title: str, public: bool, say: Callable[[str], None]
-) -> dict[str, Any]:
+def _commit(api: HfApi, repo: str, folder: Path, title: str, public: bool) -> dict[str, Any]:
     """Make the folder's content the newest commit of the repository; what was done."""
     repo = api.create_repo(repo, visibility="public" if public else "private", exist_ok=True).repo_id
     before, url = api.model_info(repo), f"{api.endpoint}/{repo}"
     visibility = "private" if before.private else "public"
-    say(f"uploading {title} to {url}, which is {visibility}")
+    print(f"uploading {title} to {url}, which is {visibility}", file=sys.stderr, flush=True)
     commit = api.upload_folder(
         repo_id=repo, folder_path=folder, commit_message=title, delete_patterns=REPLACED,
         commit_description=f"A champion of Nightshift: {CARD} says what it is, and how far it is proven.",

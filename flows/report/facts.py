@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -18,6 +18,7 @@ from flows import status
 from flows.report import figures
 from flows.views.terminal import duration
 from tasks.describe import changes, in_short, short_value
+from tasks.plots import progress
 from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief
 from tasks.spending import parts
@@ -25,6 +26,9 @@ from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
 from tasks.system.redact import Secret, capped, clean, known_secrets, one_line, scrub, without_passwords
 from tasks.trial import History, Trial, baseline, best
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 REASON, INCIDENTS = 160, 60
 """Characters of a reason in a table, and incidents that are shown."""
@@ -34,8 +38,6 @@ HISTORY = TypeAdapter(History)
 NUMBER = re.compile(r"-?\d[\d.,e+-]*")
 FEWEST, POINTS = 6, 3
 """Scored trials that TPE needs to suggest something, and its points that are shown."""
-RISING = 0.1
-"""A champion is still rising if the last fifth of its budget brought this share of its whole rise."""
 
 
 class Idea(NamedTuple):
@@ -85,9 +87,8 @@ class Facts:
 
     def _changed(self) -> str:
         champion, first = self.champion, baseline(self.history)
-        if champion is None or champion is first:
-            return "Nothing: the baseline stands." if champion else f"Nothing: {self.document['result']['proof']}."
-        return ", ".join(changes(champion.proposal, first)) or "Nothing: program and parameters are the baseline's."
+        changed = changes(champion.proposal, first) if champion and champion is not first else []
+        return ", ".join(changed) or "Nothing: program and parameters are the baseline's."
 
     def _next(self) -> str:
         state, reason = self.document["state"], self.document["reason"]
@@ -124,63 +125,41 @@ class Facts:
 
     @cached_property
     def ideas(self) -> tuple[Idea, ...]:
-        """None while it runs: making them would take time from the trials."""
-        return () if self.is_running else (*self._longer_budget(), *self._untried_points())
-
-    def _longer_budget(self) -> Iterator[Idea]:
-        champion, environment = best(self.history), self.ledger.environment
-        if champion is None or not champion.runs:
-            return
-        if len(curve := [value for value in champion.runs[-1].curve if value is not None]) < 15:
-            return
-        sign = 1 if champion.score.higher_is_better else -1
-        whole, last = sign * (curve[-1] - curve[0]), sign * (curve[-1] - curve[-5])
-        if 0 < RISING * whole < last:
-            seconds = 2 * environment.budget_seconds
-            steps = f" --set budget_steps={2 * environment.budget_steps:g}" if environment.budget_steps else ""
-            yield Idea(
-                f"A longer budget: {seconds:g} s instead of {environment.budget_seconds:g} s.",
-                f"Trial {champion.number} was still improving when its budget was used up: the last fifth of it "
-                f"brought {last / whole:.0%} of its whole rise.",
-                f"{self.run_again} --set budget_seconds={seconds:g}{steps}",
-            )
-
-    def _untried_points(self) -> Iterator[Idea]:
-        """What TPE would try next, with the champion's program."""
-        champion, brief = best(self.history), Brief(self.ledger.environment.space, self.history)
-        if champion is None or sum(trial.score.value is not None for trial in self.history) < FEWEST:
-            return
+        """What TPE would try next, with the champion's program. None while it runs: it would take time from trials."""
+        champion, brief, found = best(self.history), Brief(self.ledger.environment.space, self.history), list[Idea]()
+        scored = sum(trial.score.value is not None for trial in self.history)
+        if self.is_running or champion is None or scored < FEWEST:
+            return ()
         diff = shlex.quote(str(self.ledger.place_of(champion).diff))
         attempt = f"nightshift try --in {self.ledger.campaign.name}{f' --diff {diff}' * bool(champion.proposal.edit)}"
         for number in range(len(self.history), len(self.history) + POINTS):
             if (suggestion := Tpe().propose(brief)) is None:
-                return
+                break
             values = ", ".join(f"{name} = {short_value(value)}" for name, value in suggestion.params.items())
             command = f"{attempt} --params {shlex.quote(json.dumps(suggestion.params))}"
-            yield Idea(values, f"Not tried yet: {suggestion.rationale}.", command)
+            found.append(Idea(values, f"Not tried yet: {suggestion.rationale}.", command))
             brief = brief.beside(number, suggestion)
+        return tuple(found)
 
     @cached_property
-    def importances(self) -> dict[str, float] | str:
-        """Or why there are none."""
-        if self.is_running:
-            return "Computed at the end of the campaign."
-        return figures.importances(self.ledger.environment, self.history)
+    def progress(self) -> Figure:
+        """The campaign in one figure."""
+        of = self.ledger.environment
+        return progress.draw(self.history, of.metric, of.higher_is_better, self.own)
 
-    @property
-    def run_again(self) -> str:
-        """The command that runs the same search under another name, with the campaign's own specification."""
-        spec, name = shlex.quote(str(self.ledger.path / "spec.toml")), self.ledger.campaign.name
-        return f"nightshift run {spec} --name {name}-again"
+    @cached_property
+    def importances(self) -> dict[str, float]:
+        """None while it runs."""
+        return {} if self.is_running else figures.importances(self.ledger.environment, self.history)
 
     @property
     def reproduce(self) -> str:
-        """The command that repeats the comparison."""
+        """The command that repeats the comparison; without a champion, the search under another name."""
+        name = self.ledger.campaign.name
         if self.champion is None or self.champion.number == 0:
-            return self.run_again
+            return f"nightshift run {shlex.quote(str(self.ledger.path / 'spec.toml'))} --name {name}-again"
         runs = max(len(self.certificate.scores("champion")), 2) if self.certificate else 3
         free = " --allow-unsandboxed" * bool(self.document["spec"].get("advanced", {}).get("allow_unsandboxed"))
-        name = self.ledger.campaign.name
         return f"nightshift compare {name}/{self.champion.number} {name}/baseline --runs {runs}{free}"
 
     @property
@@ -189,18 +168,16 @@ class Facts:
         campaign, spec, environment = self.ledger.campaign, self.document["spec"], self.ledger.environment
         cores = f"{environment.cores} cores per run" if environment.cores else "shared cores"
         reported = {"scores": "reported by the endpoint that trained, not measured here"}
+        same = {key: str(getattr(campaign, key)) for key in ("isolation", "proposer", "rule", "seed", "digest")}
         return {
-            "campaign": f"{campaign.name} ({campaign.campaign_id})",
+            "campaign": f"{campaign.name} ({campaign.campaign_id}), begun with Nightshift {campaign.version}",
             "environment": f"{campaign.environment}, from {campaign.source}",
-            "begun with": f"Nightshift {campaign.version}",
             "machine": f"{self.document['machine'] or 'not recorded'}, {cores}",
-            "isolation": campaign.isolation,
-            **(reported if environment.scores_are_reported else {}),
-            "proposer": campaign.proposer, "rule": campaign.rule, "seed": str(campaign.seed),
             "budget": f"{environment.budget_seconds:g} s per run, {spec['trials']} trials, {spec['hours']:g} h",
             "trained with": f"{environment.trainer} on {environment.device}",
-            "digest": campaign.digest,
-        }  # fmt: skip
+            **same,
+            **(reported if environment.scores_are_reported else {}),
+        }
 
 
 def in_a_line(reason: str) -> str:

@@ -11,8 +11,9 @@ import numpy as np
 from environments import Environment
 from environments.space import Choice
 from tasks.describe import short_value
-from tasks.plots.canvas import GREY, INK, LARGEST, blank, plain, styled, svg, window
+from tasks.plots.canvas import GREY, INK, LARGEST, blank, styled, svg, window
 from tasks.proposing.axes import Observations, Point
+from tasks.system.redact import one_line
 from tasks.trial import TWENTIETHS, History, Run, Trial, baseline
 from tasks.verdict_styles import BLUE, FAINT, VERDICTS
 
@@ -44,7 +45,7 @@ def curves(environment: Environment, history: History, champion: Trial | None) -
         for points, name, colour, width in lines:
             axes.plot(*zip(*points, strict=True), color=colour, linewidth=width, label=name)
         axes.set_xlabel("% of the budget")
-        axes.set_title(plain(f"{environment.metric}, as reported in training", 100), loc="left", color=GREY, size=10)
+        axes.set_title(one_line(f"{environment.metric}, as reported in training", 100), loc="left", color=GREY, size=10)
         handles, names = axes.get_legend_handles_labels()
         axes.legend(handles=[*dict(zip(names, handles, strict=True)).values()], loc="best")
     return svg(figure, "learning curves")
@@ -77,9 +78,9 @@ def slices(environment: Environment, history: History, champion: Trial | None, i
                 if trial in (baseline(history), champion):
                     axes.plot(x, y, "o", mec=INK, mfc=BLUE if trial is champion else "white", markersize=8, zorder=6)
             share = f" ({importances[axis.name]:.0%})" if axis.name in importances else ""
-            axes.set_xlabel(f"{plain(axis.name, 30)}{share}")
+            axes.set_xlabel(f"{one_line(axis.name, 30)}{share}")
             if axis.choices:
-                axes.set_xticks(range(len(axis.choices)), [plain(short_value(one), 12) for one in axis.choices])
+                axes.set_xticks(range(len(axis.choices)), [one_line(short_value(one), 14) for one in axis.choices])
             elif not isinstance(axis.parameter, Choice) and axis.parameter.log:
                 axes.set_xscale("log")
                 ends = np.geomspace(axis.parameter.low, axis.parameter.high, 3)
@@ -89,14 +90,14 @@ def slices(environment: Environment, history: History, champion: Trial | None, i
     return svg(figure, f"{environment.metric} along each parameter")
 
 
-def importances(environment: Environment, history: History) -> dict[str, float] | str:
-    """Each varied parameter's share of the variance of the scores' ranks by Optuna's fANOVA, the greatest first; or why
-    there is none. Of ranks, since one trial that diverged would explain everything.
+def importances(environment: Environment, history: History) -> dict[str, float]:
+    """Each varied parameter's share of the variance of the scores' ranks by Optuna's fANOVA, the greatest first; empty
+    where they cannot be told apart. Of ranks, since one trial that diverged would explain everything.
     """
     seen, scored = _scored_points(environment, history)
     _, ranks = np.unique([trial.score.utility for trial, _ in scored], return_inverse=True)
     if len(seen.axes) < 2 or len(scored) < FEWEST or not ranks.any():
-        return f"To tell parameters apart takes two that were varied, and {FEWEST} trials with different scores."
+        return {}
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
     from optuna.samplers import RandomSampler
 

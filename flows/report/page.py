@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 
@@ -23,7 +23,7 @@ from flows.report.facts import Facts, in_a_line, shareable, visible
 from flows.views.terminal import code, duration
 from tasks.describe import short_value
 from tasks.numbers import number
-from tasks.plots import canvas, progress
+from tasks.plots import canvas
 from tasks.recording import episode
 from tasks.recording.episode import GIF
 from tasks.store.ledger import Ledger
@@ -31,9 +31,6 @@ from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.system.redact import clean
 from tasks.trial import History, Trial, baseline
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
 REPORT, TIMELINE, INDEX, PICTURE = "report.html", "timeline.json", "index.html", "progress.png"
@@ -50,38 +47,35 @@ def write_report(ledger: Ledger, ending: status.CampaignEnd | None = None) -> st
     facts = Facts.of(ledger, ending)
     write_atomic(ledger.path / REPORT, html(facts))
     write_atomic(ledger.path / TIMELINE, shareable(json.dumps(_trace(facts.history, ledger.events()))))
-    picture = canvas.png(_progress(facts, titled=True))
-    write_atomic(ledger.path / PICTURE, picture)
+    write_atomic(ledger.path / PICTURE, picture := canvas.png(facts.progress))
     if not facts.is_running:
         write_index({ledger.campaign.name: facts.document["state"]})
-    return f"{markdown(facts)}\n\n![progress](data:image/png;base64,{base64.b64encode(picture).decode()})\n"
+    short = render("report.md", facts=facts, trials=_trials(facts))
+    return f"{short}\n\n![progress](data:image/png;base64,{base64.b64encode(picture).decode()})\n"
 
 
 def _trace(history: History, events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """What each slot did when, for Perfetto (ui.perfetto.dev), in the trace event format: microseconds of Unix time.
 
-    A slot that a kill has freed has none.
+    Told of a slot that was given back, by how long it was used; of one that a kill has freed nothing is.
     """
     verdicts = {trial.number: {"verdict": trial.verdict.kind, "score": trial.score.value} for trial in history}
-    held, tracks, slices, purpose = dict[str, float](), dict[str, int](), list[dict[str, Any]](), ""
+    tracks, slices, purpose = dict[str, int](), list[dict[str, Any]](), ""
     for event in events:
-        track = " on ".join(filter(None, (event.get("slot", ""), event.get("on", ""))))
         match event["event"]:
-            case "life":
-                held, purpose = {}, ""
             case "certify":
                 purpose = ", certificate"
-            case "certified":
+            case "certified" | "life":
                 purpose = ""
-            case "slot":
-                held[track] = event["time"]
-            case "slot free" if track in held:
-                begin, number = held.pop(track), event["number"]
+            case "slot free":
                 work = {name: event[name] for name in ("start", "train", "judge") if name in event}
+                seconds, number = sum(work.values()), event["number"]
+                track = " on ".join(filter(None, (event["slot"], event.get("on", ""))))
                 slices.append(
-                    {"ph": "X", "pid": 1, "tid": tracks.setdefault(track, len(tracks) + 1), "ts": round(begin * 1e6)}
-                    | {"dur": round((event["time"] - begin) * 1e6), "name": f"trial {number}{purpose}"}
-                    | {"cat": max(work, key=work.__getitem__, default="none"), "args": work | verdicts.get(number, {})}
+                    {"ph": "X", "pid": 1, "tid": tracks.setdefault(track, len(tracks) + 1)}
+                    | {"ts": round((event["time"] - seconds) * 1e6), "dur": round(seconds * 1e6)}
+                    | {"name": f"trial {number}{purpose}", "cat": max(work, key=work.__getitem__, default="none")}
+                    | {"args": work | verdicts.get(number, {})}
                 )
     about = {"ph": "M", "pid": 1, "name": "thread_name"}
     names = [about | {"tid": tid, "args": {"name": track}} for track, tid in tracks.items()]
@@ -105,25 +99,14 @@ def write_index(ending: Mapping[str, str] | None = None) -> Path:
 
 def html(facts: Facts) -> str:
     """The page of one campaign."""
-    shares = facts.importances
     of, history, champion = facts.ledger.environment, facts.history, facts.champion
     drawn = {
-        "progress": canvas.svg(_progress(facts), facts.document["result"]["verdict"]) if champion else "",
-        "slices": figures.slices(of, history, champion, {} if isinstance(shares, str) else shares),
+        "progress": canvas.svg(facts.progress, facts.document["result"]["verdict"]) if champion else "",
+        "slices": figures.slices(of, history, champion, facts.importances),
         "curves": figures.curves(of, history, champion),
     }
     shown = {"facts": facts, "trials": _trials(facts), "figures": drawn, "episode": _episode(facts)}
     return render("report.html", **shown, baseline=baseline(history))
-
-
-def markdown(facts: Facts) -> str:
-    """The same in short, for the artifacts of Prefect and MLflow."""
-    return render("report.md", facts=facts, trials=_trials(facts))
-
-
-def pull_request(facts: Facts, trial: Trial) -> str:
-    """The body of a pull request that brings a trial, in Markdown. (facts: of that trial)"""
-    return render("pull_request.md", facts=facts, trial=trial, first=baseline(facts.history))
 
 
 def _trials(facts: Facts) -> list[tuple[Trial, Mapping[str, Any]]]:
@@ -131,20 +114,12 @@ def _trials(facts: Facts) -> list[tuple[Trial, Mapping[str, Any]]]:
     return list(zip(facts.history, facts.document["trials"], strict=False))[::-1]
 
 
-def _progress(facts: Facts, titled: bool = False) -> Figure:
-    """The campaign in one figure. (titled: with the result above, to be seen alone)"""
-    of = facts.ledger.environment
-    return progress.draw(facts.history, facts.ledger.campaign.name, of.metric, of.higher_is_better, facts.own, titled)
-
-
 def _episode(facts: Facts) -> dict[str, Any] | None:
-    """The recording of the present champion, with its GIF as data; None: none was due."""
+    """The recording of the present champion, with its GIF as data if there is one; None: none was due."""
     recording, gif = episode.load(facts.ledger.path), facts.ledger.path / GIF
     if recording is None or facts.champion is None or recording["champion"] != facts.champion.number:
         return None
-    if recording["reason"] or not gif.is_file():
-        return {"reason": recording["reason"] or f"{GIF} is not there any more; `nightshift report` makes it again"}
-    return recording | {"gif": base64.b64encode(gif.read_bytes()).decode()}
+    return recording | {"gif": gif.is_file() and base64.b64encode(gif.read_bytes()).decode()}
 
 
 def render(template: str, **values: Any) -> str:

@@ -196,8 +196,7 @@ class CampaignSpec(Spec):
 
 def _check_proposers(spec: CampaignSpec, environment: Environment) -> None:
     """Refuse a proposer or fallback that cannot be run with these options."""
-    proposer, fallback = spec.loaded_proposer, spec.loaded_fallback
-    advanced, level = spec.advanced, spec.isolation.level
+    proposer, fallback, advanced = spec.loaded_proposer, spec.loaded_fallback, spec.advanced
     if fallback.asks or fallback.edits:
         raise Refused(f"fallback = {advanced.fallback!r} may fail itself: name one without a model, such as tpe")
     if proposer.asks:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tasks.system.redact import one_line
 from tasks.verdict_styles import FAINT
 
 if TYPE_CHECKING:
@@ -52,12 +53,6 @@ def blank(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=100, facecolor="white", layout="constrained")
 
 
-def plain(text: str, most: int = 1000) -> str:
-    """A text in one line without control characters, and not longer than there is room for."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
 def png(figure: Figure) -> bytes:
     """The figure as a PNG. Equal figures give equal bytes."""
     file = io.BytesIO()
@@ -72,7 +67,7 @@ def svg(figure: Figure, label: str) -> str:
     with styled():
         figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format")))
     element = file.getvalue().partition("<svg ")[2]
-    return f'<svg class="chart" role="img" aria-label="{escape(plain(label))}" {element}'
+    return f'<svg class="chart" role="img" aria-label="{escape(one_line(label, 1000))}" {element}'
 
 
 def window(heights: Sequence[float], higher_is_better: bool, always: Sequence[float] = ()) -> tuple[float, float]:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.describe import headline, interval, mean_of, outcome
+from tasks.describe import interval, mean_of
 from tasks.numbers import number
-from tasks.plots.canvas import GREY, INK, blank, plain, styled, window
+from tasks.plots.canvas import GREY, blank, styled, window
 from tasks.stats.certificate import Certificate
 from tasks.stats.champion import champion_estimate
 from tasks.stats.design import Arm
+from tasks.system.redact import one_line
 from tasks.trial import History, measured_each
 from tasks.verdict_styles import BLUE, VERDICTS
 
@@ -41,16 +42,8 @@ def heights(history: History) -> Heights:
     return found
 
 
-def draw(
-    history: History, campaign: str, metric: str, higher_is_better: bool, certificates: Sequence[Certificate] = (),
-    titled: bool = True,
-) -> Figure:  # fmt: skip
-    """Draw a campaign.
-
-    Args:
-        certificates: Those of its own environment, oldest first.
-        titled: Whether the result stands above, for a picture that is seen alone.
-    """
+def draw(history: History, metric: str, higher_is_better: bool, certificates: Sequence[Certificate] = ()) -> Figure:
+    """Draw a campaign. (certificates: those of its own environment, oldest first)"""
     newest = certificates[-1] if certificates else None
     marks, line = heights(history), _estimates(history)
     always = [run.score.value for run in newest.runs if run.score.value is not None] if newest else []
@@ -73,10 +66,7 @@ def draw(
         _marks(axes, history, marks, low, high, floor)
         if newest:
             _column(sides[0, 1], newest, floor)
-        if titled:
-            words = [headline(history, campaign, certificates), *([outcome(newest)] if newest else [])]
-            picture.suptitle("\n".join(plain(one, 150) for one in words), x=0.01, ha="left", color=INK, size=9)
-        facts = plain(f"{metric}, {'higher' if higher_is_better else 'lower'} is better", 100)
+        facts = one_line(f"{metric}, {'higher' if higher_is_better else 'lower'} is better", 100)
         axes.set_title(facts, loc="left", color=GREY, size=10).set_in_layout(False)  # or axes make room for its width
         handles = [handle for one in sides[0] for handle in one.get_legend_handles_labels()[0]]
         picture.legend(handles=handles, loc="outside lower left", ncols=5)

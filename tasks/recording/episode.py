@@ -75,7 +75,7 @@ def record(ledger: Ledger, champion: Trial | None, isolation: str, allow_unsandb
     first, before, gif = baseline(ledger.history()), load(ledger.path), ledger.path / GIF
     if judge_name(ledger.environment.judge) != "control" or champion is None or first is None or champion.number == 0:
         return
-    if before and before["champion"] == champion.number and before["episodes"] and gif.is_file():
+    if before and before["champion"] == champion.number and gif.is_file():
         return
     for old in ledger.path.glob(".recording-*"):  # left by one that was killed
         file_trees.remove(old)
@@ -87,7 +87,7 @@ def record(ledger: Ledger, champion: Trial | None, isolation: str, allow_unsandb
         try:
             confined = Isolation(choose(isolation), allow_unsandboxed)
             for arm, trial in dict[Arm, Trial]({"baseline": first, "champion": champion}).items():
-                run = _player(ledger, arm, trial, champion)
+                run = next((run for run in trial.runs if run.status == "finished"), trial.runs[-1])
                 who = f"the {arm}, {run.dir}: "
                 if not confined.may_run(trial.proposal.edit):
                     raise Misbehaved("its program is edited, and there is no sandbox (isolation none)")
@@ -102,15 +102,6 @@ def record(ledger: Ledger, champion: Trial | None, isolation: str, allow_unsandb
         if not made["reason"]:
             (folder / GIF).rename(gif)
     (ledger.path / FILE).write_text(json.dumps(made, indent=2) + "\n")
-
-
-def _player(ledger: Ledger, arm: Arm, trial: Trial, champion: Trial) -> Run:
-    """The run whose checkpoint plays: one of the certificate, where there is one, since a search picks lucky ones."""
-    newest = next((one for one in reversed(ledger.certificates()) if not one.elsewhere), None)
-    fresh = newest.runs if newest and newest.champion == champion.number else ()
-    runs = [*(one.run for one in fresh if one.arm == arm), *trial.runs]
-    is_there = (run for run in runs if run.status == "finished" and TrialDir(ledger.path / run.dir).out.is_dir())
-    return next(is_there, runs[-1])
 
 
 def _film(ledger: Ledger, run: Run, isolation: Isolation, scratch: Path) -> Film:

@@ -46,7 +46,6 @@ def test_an_environment_for_another_machine_is_valid_here_with_what_is_lacking(h
         ("--x {x} --out", "--out", "parameter 'y' stands neither", "--y {y}"),
         (SPACE, "", "there is no [space]", "space.lr ="),
         (SPACE, SPACE.replace("space.x", "space.seed"), "space.seed: a search would pick", "config.json"),
-        ("deterministic = true", "", "mentions a seed", "--seed {seed}"),
         ('metric = "loss"', 'metric = "pass@1"', 'direction = "minimize"', "turn the direction round"),
         ('direction = "minimize"', 'direction = "maximize"', "for the metric 'loss'", "turn the direction round"),
     ],

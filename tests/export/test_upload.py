@@ -57,7 +57,7 @@ def ledger(tmp_path: Path, home: Path) -> Ledger:
 
 
 def send(ledger: Ledger, repo: str = REPO, public: bool = False, uncertified: bool = False) -> dict[str, Any]:
-    return upload(ledger, repo, public=public, uncertified=uncertified, say=lambda _: None)
+    return upload(ledger, repo, public=public, uncertified=uncertified)
 
 
 def test_an_upload_is_one_private_commit_that_says_what_it_is_with_a_card_that_the_hub_reads(

@@ -23,9 +23,9 @@ NIGHTS = {
 }  # fmt: skip
 
 
-def drawn(history: History, name: str = "n", **facts: object) -> Figure:
+def drawn(history: History, **facts: object) -> Figure:
     up = all(trial.score.higher_is_better for trial in history)
-    return draw(history, name, "return/mean", up, **facts)
+    return draw(history, "return/mean", up, **facts)
 
 
 @pytest.mark.parametrize("kind", NIGHTS)
@@ -65,8 +65,8 @@ def test_a_trial_far_out_does_not_flatten_the_others_and_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_metrics_and_campaigns_may_be_called_anything(name: str) -> None:
-    figure = draw(night(1.0, 2.0), name, metric=name, higher_is_better=True)
+def test_metrics_may_be_called_anything(name: str) -> None:
+    figure = draw(night(1.0, 2.0), metric=name, higher_is_better=True)
     text = svg(figure, name)
 
     assert png(figure) and "\x1b" not in text

@@ -37,7 +37,7 @@ def faults(ledger: Ledger) -> list[str]:
 
 def picture_of(ledger: Ledger) -> bytes:
     of = ledger.environment
-    return png(draw(ledger.history(), ledger.campaign.name, of.metric, of.higher_is_better, ledger.certificates()))
+    return png(draw(ledger.history(), of.metric, of.higher_is_better, ledger.certificates()))
 
 
 @contextlib.contextmanager

@@ -127,7 +127,7 @@ def test_into_a_file_go_plain_lines_of_what_was_decided_and_of_what_waits_for_a_
 def test_on_a_terminal_the_live_view_stands_below_the_lines_and_is_gone_in_the_end(tmp_path: Path) -> None:
     with terminal(70) as (console, written):
         ledger = campaign(tmp_path)
-        with CampaignWatch("n", console):
+        with CampaignLock(ledger), CampaignWatch("n", console):
             report(propose(ledger, 0), 1.0, loss=3.0)
             wait_for(lambda: b"loss" in b"".join(written))
             decide(ledger, 3.0)
