@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import lru_cache
+from itertools import permutations
 from pathlib import Path
 
 from environments import Environment, safe_open
@@ -30,8 +31,9 @@ ROLLOUT = 2**16
 FEWEST_SHARED = 3
 SMALL_BYTES = 64
 """A file that holds hardly more than a score, which two runs may have in common."""
-SEED_REMEDY = (
-    "draw everything from the run's seed (in config.json, {seed} in a command line), "
+IGNORES_SEED = (
+    "ignores its seed: %s, under another seed: draw everything from the run's seed "
+    "(in config.json, {seed} in a command line), "
     "or set deterministic = true if training draws nothing at random"
 )
 TEXTS = (".csv", ".json", ".jsonl", ".log", ".txt", ".yaml", ".yml")
@@ -104,16 +106,24 @@ def same_play(folder: Path, metric: str, one: tuple[Run, Score], first: tuple[Ru
     return _one_training(folder / run.dir, metric, how)
 
 
-def same_weights(one: Path, other: Path, strangers: Sequence[Path]) -> str | None:
-    """Why two runs under different seeds count as one, by the largest thing in their out/; None if they do not.
+def one_training(
+    folder: Path, metric: str, runs: Sequence[tuple[Run, Score]], strangers: Sequence[Run]
+) -> str | None:  # fmt: skip
+    """Why the runs of an arm count as one: two of them play alike, or have left the same weights; None if they do not.
 
     A date in an archive, such as Stable-Baselines3 writes, makes whole files differ whose weights are equal: what an
     archive holds is looked at. What `strangers`, with other parameters, have left alike was not trained.
     """
-    mine = _heaviest(one)
-    if not strangers or mine is None or mine != _heaviest(other) or mine in map(_heaviest, strangers):
-        return None
-    return f"ignores its seed: {mine[0]} is that of another run, byte for byte, under another seed: {SEED_REMEDY}"
+    untrained = [_heaviest(folder / run.dir / "out") for run in strangers]
+    for one, other in permutations(runs, 2):
+        if not one[1].echo:
+            continue
+        if reason := same_play(folder, metric, one, other):
+            return reason
+        mine, theirs = (_heaviest(folder / run.dir / "out") for run, _ in (one, other))
+        if mine and mine == theirs and untrained and mine not in untrained:
+            return IGNORES_SEED % f"{mine[0]} is that of another run, byte for byte"
+    return None
 
 
 @lru_cache(maxsize=256)
@@ -139,7 +149,7 @@ def _one_training(run_dir: Path, metric: str, how: str) -> str:
     """What equal results under different seeds mean: a program that ignores its seed, or one that learns nothing."""
     if still := learned_nothing(run_dir, metric):
         return f"learned nothing: {how}; {still}"
-    return f"ignores its seed: {how}, under another seed: {SEED_REMEDY}"
+    return IGNORES_SEED % how
 
 
 def learned_nothing(run_dir: Path, metric: str) -> str:
@@ -163,15 +173,11 @@ def _differences(run: Run, proposal: Proposal, other: Run, other_proposal: Propo
 
 def _metrics(run_dir: Path) -> dict[int, Metrics]:
     """The numbers that a run reported, by step, the last ones of each; none where progress.jsonl is no regular file."""
-    try:
-        with ExitStack() as stack:
-            folder = safe_open.open_folder(run_dir / "out")
-            stack.callback(os.close, folder)
-            data = stack.enter_context(safe_open.open_file("progress.jsonl", folder)).read(PROGRESS_BYTES)
-    except OSError as error:
-        if safe_open.is_programs_doing(error):
-            return {}
-        raise
+    data = b""
+    with safe_open.tolerating(), ExitStack() as stack:
+        folder = safe_open.open_folder(run_dir / "out")
+        stack.callback(os.close, folder)
+        data = stack.enter_context(safe_open.open_file("progress.jsonl", folder)).read(PROGRESS_BYTES)
     found: dict[int, Metrics] = {}
     for report in filter(None, map(parse_report, data.splitlines())):
         step, metrics = report.get("step"), report.get("metrics")

@@ -40,7 +40,7 @@ from tasks.numbers import number, probability
 from tasks.plots import canvas
 from tasks.recipes import output
 from tasks.recipes.preparing import laid
-from tasks.run_checks import same_play, same_weights
+from tasks.run_checks import one_training
 from tasks.sandbox import outputs
 from tasks.sandbox.isolation import Isolation
 from tasks.stats.certificate import FEWEST
@@ -97,8 +97,8 @@ class Declaration:
             mine = [job for job in jobs if job.arm == arm]
             for n in range(count):
                 block = ComparisonBlock(1 + len(order), sum(counts))  # of a finite pool, whose questions are shared out
-                units = Draw(secrets.randbelow(2**63), "confirm", block)
-                echo = mine[0].draw if len(mine) == 1 and environment.judge.block_units != "same" else None
+                units = Draw(secrets.randbelow(2**63), block)
+                echo = mine[0].draw if len(mine) == 1 else None
                 mine.append(Job(arm, 1 + len(mine), draw.randrange(2**31), units, echo))
                 order[mine[-1]] = (n + draw.random()) / count
         level = (self.levels[-1] + LEVEL) / 2 if self.levels else FIRST_SHARE["one"] * LEVEL
@@ -133,8 +133,7 @@ class Match:
         """Make the runs that are missing; the content of comparison.json. Refused if another process is at it."""
         try:
             with FileLock(self.stage.folder / "lock").acquire(0):
-                done = self.finished()
-                self.stage.make([] if self.flaw(done) else self.missing(done), done, self.flaw)
+                self.stage.make(self.declared.jobs, self.flaw)
                 document = self.document(self.finished())
                 text = json.dumps(document, indent=2, allow_nan=False)
                 write_atomic(self.stage.folder / "comparison.json", text + "\n")
@@ -146,24 +145,15 @@ class Match:
         """The runs that were made."""
         return self.stage.finished(self.declared.jobs)
 
-    def missing(self, done: Sequence[FreshRun]) -> list[Job]:
-        made = {(one.arm, one.number) for one in done}
-        return [job for job in self.declared.jobs if (job.arm, job.number) not in made]
-
     def flaw(self, done: Sequence[FreshRun]) -> str:
         """Why no further run can help: a side never gets a score, or its runs are all one and the same."""
         root, problem = self.stage.folder.parent, self.stage.environment
-        runs = {(one.arm, one.number): one for one in done}
-        outs = {key: root / one.run.dir / "out" for key, one in runs.items()}
-        for arm, other in (("a", "b"), ("b", "a")):
+        for arm in self.declared.sides:
             reasons = [one.score.error or "" for one in done if one.arm == arm]
             if len(reasons) >= FEWEST and all(reasons):
                 return f"no run of {arm.upper()} has a score: {reasons[0]}"
-            if (arm, 1) in runs and (arm, 2) in runs:
-                one, two = runs[arm, 1], runs[arm, 2]
-                strangers = [outs[key] for key in [(other, 1)] if key in outs]
-                play = same_play(root, problem.metric, (two.run, two.score), (one.run, one.score))
-                reasons.append(play or same_weights(outs[arm, 1], outs[arm, 2], strangers) or "")
+            first = [(one.run, one.score) for one in done if one.arm == arm and one.number <= 2]
+            reasons.append(one_training(root, problem.metric, first, [one.run for one in done if one.arm != arm]) or "")
             same = next((reason for reason in reasons if reason.startswith(ONE_RUN)), "")
             if same and not problem.deterministic:
                 return f"{arm.upper()} {single_runs.first_line(same)}"
@@ -205,12 +195,9 @@ def difference(groups: Sequence[Group], levels: Sequence[float], deterministic: 
     Args:
         deterministic: Whether equal runs score the same, so that runs without any spread prove something.
     """
-    first, second = ([value for group in groups for value in group[arm]] for arm in (0, 1))
-    if min(len(first), len(second)) < FEWEST:
+    if min(sum(len(group[arm]) for group in groups) for arm in (0, 1)) < FEWEST:
         return None
-    one, other = compare(groups, levels), compare([(b, a) for a, b in groups], levels)
-    if deterministic and len(set(first)) == len(set(second)) == 1:
-        return Comparison(one.gain, one.gain, one.gain, float(not one.gain))
+    one, other = (compare(each, levels, deterministic) for each in (groups, [(b, a) for a, b in groups]))
     high = None if other.low is None else -other.low
     return Comparison(one.gain, one.low, high, min(2 * min(one.p, other.p), 1.0))
 
@@ -294,7 +281,7 @@ def _values(document: Mapping[str, Any]) -> dict[str, list[float]]:
     return {arm: [run["score"] for run in runs if run["arm"] == arm.upper()] for arm in ("a", "b")}
 
 
-def declare(question: Question, counts: Counts | None, seed: int | None, isolation: Isolation) -> Match:
+def declare(question: Question, counts: Counts | None, isolation: Isolation) -> Match:
     """The comparison of two sides: the one that was declared, if there is one of the same under the same conditions.
     Raises Refused: a side cannot be run there, or so few or so many runs are of no use; nothing is left then.
     """
@@ -306,13 +293,10 @@ def declare(question: Question, counts: Counts | None, seed: int | None, isolati
         digest = measure(folder, problem, {"sides": sides, "overrides": question.overrides})
         for file in sorted(folder.parent.glob(f"*/{FILE}"), reverse=True):
             known = DECLARATION.validate_json(file.read_bytes())
-            if known.digest == digest and seed in (None, known.seed):
-                earlier = reopen(file.parent, isolation)
-                if not earlier.flaw(earlier.finished()):
-                    file_trees.remove(folder)
-                    return earlier
-        train = secrets.randbelow(2**31) if seed is None else seed
-        new = Declaration(problem.name, question.overrides, {**stage.sides}, digest, train)
+            if known.digest == digest and not (earlier := reopen(file.parent, isolation)).flaw(earlier.finished()):
+                file_trees.remove(folder)
+                return earlier
+        new = Declaration(problem.name, question.overrides, {**stage.sides}, digest, secrets.randbelow(2**31))
         new = new.with_more(counts or ((FEWEST, FEWEST) if problem.deterministic else RUNS), problem)
         made, runs = problem.prepared and output.read(problem.prepared), len(new.jobs)
         has = made.questions.get("confirm", runs) if made else runs
@@ -362,9 +346,9 @@ def show(match: Match, as_json: bool) -> int:
     stage = match.stage
     for arm, side in match.declared.sides.items():
         single_runs.print_aside(f"{arm.upper()}: {clean(side.text)}")
-    if missing := match.missing(match.finished()):
+    if missing := len(match.declared.jobs) - len(match.finished()):
         each = f"of {stage.environment.budget_seconds:g} s at most, {len(stage.slots.parts)} at a time"
-        single_runs.print_aside(f"{len(missing)} fresh runs in {stage.environment.name}, {each}")
+        single_runs.print_aside(f"{missing} fresh runs in {stage.environment.name}, {each}")
     document = match.play()
     lines = [*strip(document), *map(clean, document["words"].splitlines())]
     if document["gain"] is not None and document["verdict"] == "not shown":

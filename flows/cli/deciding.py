@@ -14,7 +14,7 @@ from cyclopts.validators import Number
 from environments.plugins import Refused
 from flows.cli import consent, foreground
 from flows.cli.arguments import overrides_only, parse_params, placed, read_diff
-from flows.cli.options import Budget, Isolation, Json, On, Runs, Seed, Server, Settings, Trust, Unsandboxed  # fmt: skip
+from flows.cli.options import Budget, Isolation, Json, On, Runs, Server, Settings, Trust, Unsandboxed  # fmt: skip
 from flows.cli.seeing import newest
 from flows.server import server_process
 from flows.spec.spec import lasting
@@ -92,7 +92,6 @@ def compare(
     more: str = "",
     set_: Settings = None,
     trust: Trust = False,
-    seed: Seed = None,
     isolation: Isolation = "auto",
     allow_unsandboxed: Unsandboxed = False,
     json: Json = False,
@@ -142,7 +141,7 @@ def compare(
         elif a and b:
             question = single_runs.between(a, b, on, overrides, trust)
         if question:
-            match = comparing.declare(question, fresh, seed, sandbox)
+            match = comparing.declare(question, fresh, sandbox)
         else:
             match = comparing.reopen(comparing.newest(), sandbox)
     return comparing.show(comparing.with_more(match, further) if further else match, json)

@@ -15,7 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -26,12 +26,11 @@ import yaml  # type: ignore[import-untyped]
 
 import environments
 from environments import FILE
-from environments.plugins import Refused, require
+from environments.plugins import Refused
 from environments.space import Value
 from flows.cli.single_runs import Question, Side
 from flows.spec.environment import check
-from tasks.importing._original import yaml_table
-from tasks.importing.rl_zoo import STEPS
+from tasks.importing.rl_zoo import STEPS, entry_of
 from tasks.store.ledger import FREEZE_LIMIT
 from tasks.store.workspace import PLACEHOLDER
 from tasks.system.home import home
@@ -71,8 +70,7 @@ class OwnScript:
         self._check()
         folder = draft / "environment" / self.folder.resolve().name
         project = folder / "project"
-        project.mkdir(parents=True)
-        links = [str(path) for path in self._copy(project)]
+        links = self._copy(project)
         sides = {name: self._side(name, *named, project) for name, named in (("a", a), ("b", b))}
         other = sides["a"].params
         keys = {
@@ -110,24 +108,26 @@ class OwnScript:
                 "run the same: give it the place of what differs"
             )
 
-    def _copy(self, project: Path) -> Iterator[Path]:
+    def _copy(self, project: Path) -> list[str]:
         """Copy what is small; the large ones. Refused where all of it is too much."""
-        copied = 0
-        for path in sorted(self.folder.iterdir()):
-            is_venv, is_home = (path / "pyvenv.cfg").is_file(), path.resolve() == home().resolve()
-            if path.name.startswith(".") or path.name in LEFT_OUT or is_venv or is_home:
-                continue
-            if (size := _bytes(path)) > LARGE_BYTES:
-                yield path.resolve()
-                continue
-            if (copied := copied + size) > FREEZE_LIMIT:
-                most = FREEZE_LIMIT // 2**20
-                raise Refused(f"{self.folder} holds more than {most} MiB: begin in the folder of your script alone")
-            if path.is_dir():
-                ignored = shutil.ignore_patterns(".*", *LEFT_OUT)
-                shutil.copytree(path, project / path.name, ignore=ignored, ignore_dangling_symlinks=True)
-            elif path.is_file():
-                shutil.copy2(path, project / path.name)
+        large: list[Path] = []
+
+        def left_out(folder: str, names: Iterable[str]) -> set[str]:
+            paths = (Path(folder, name) for name in names)
+            return {
+                path.name for path in paths
+                if path.name.startswith(".") or path.name in LEFT_OUT or path in large
+                or (path / "pyvenv.cfg").is_file() or path.resolve() == home().resolve()
+            }  # fmt: skip
+
+        names = {path.name for path in self.folder.iterdir()}
+        sizes = {self.folder / name: _bytes(self.folder / name) for name in names - left_out(str(self.folder), names)}
+        large += sorted(path for path, size in sizes.items() if size > LARGE_BYTES)
+        if sum(size for path, size in sizes.items() if path not in large) > FREEZE_LIMIT:
+            most = FREEZE_LIMIT // 2**20
+            raise Refused(f"{self.folder} holds more than {most} MiB: begin in the folder of your script alone")
+        shutil.copytree(self.folder, project, ignore=left_out, ignore_dangling_symlinks=True)
+        return [str(path.resolve()) for path in large]
 
     def _side(self, arm: str, name: str, text: str, project: Path) -> Side:
         """A side with the value of each placeholder; its configuration is laid into the project."""
@@ -170,7 +170,11 @@ def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Valu
     """Both sides, of an entry `hyperparams/ppo.yml#CartPole-v1` or a folder of logs, as `OwnScript.question` has them.
     Raises Refused: there is no such entry or folder.
     """
-    algo, env, tuned = _of_logs(Path(place)) if Path(place).is_dir() else _of_entry(place)
+    found = _of_logs(Path(place)) if Path(place).is_dir() else entry_of(place)
+    if isinstance(found, str):
+        raise Refused(f"--rl-zoo {place}: {found}: give a file of hyperparameters, or a folder of rl_zoo3.train")
+    file, env, tuned = found
+    algo = file.stem
     default = {name: tuned[name] for name in OF_THE_TASK if name in tuned}
     project = draft / f"{algo}-{env}"
     project.mkdir()
@@ -182,16 +186,6 @@ def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Valu
     return OwnScript(train, evaluate, project, minutes).question(a, b, draft, overrides)
 
 
-def _of_entry(place: str) -> tuple[str, str, dict[str, Any]]:
-    file, _, env = place.partition("#")
-    table = yaml_table(Path(file))
-    if isinstance(table, str):
-        raise Refused(f"--rl-zoo {place}: {table}: give a file of hyperparameters, or a folder of rl_zoo3.train")
-    names = [name for name, entry in table.content.items() if isinstance(entry, dict) and STEPS in entry]
-    require(env, names, "entry", f"--rl-zoo {file}#ENTRY")
-    return Path(file).stem, env, table.content[env]
-
-
 class _OrderedLoader(yaml.SafeLoader):  # type: ignore[misc]
     """Reads the ordered dictionaries and tuples that RL Zoo writes beside a trained model, as lists."""
 
@@ -201,14 +195,14 @@ _OrderedLoader.add_multi_constructor(
 )
 
 
-def _of_logs(folder: Path) -> tuple[str, str, dict[str, Any]]:
-    """Of a folder such as logs/ppo/CartPole-v1_1, as `rl_zoo3.train` leaves it."""
+def _of_logs(folder: Path) -> tuple[Path, str, dict[str, Any]] | str:
+    """The same of a folder such as logs/ppo/CartPole-v1_1, as `rl_zoo3.train` leaves it."""
     file = next(iter(folder.rglob("args.yml")), None)
     if file is None:
-        raise Refused(f"--rl-zoo {folder}: there is no args.yml below it: give a folder as rl_zoo3.train leaves it")
+        return "there is no args.yml below it"
     files = (file, file.with_name("config.yml"))
     stated, tuned = (dict(_OrderedLoader(each.read_text()).get_single_data()[0]) for each in files)
-    return str(stated["algo"]), str(stated["env"]), {key: value for key, value in tuned.items() if value is not None}
+    return Path(stated["algo"]), stated["env"], {key: value for key, value in tuned.items() if value is not None}
 
 
 def placeholders(command: str) -> set[str]:
@@ -219,17 +213,14 @@ def interpreter(command: str, folder: Path) -> str:
     """The Python that a command names, as `python` of environment.toml; empty: the one that runs this."""
     words = (word for word in shlex.split(command) if re.fullmatch(r"python[\d.]*", Path(word).name))
     named = next(words, "python")
-    file = shutil.which(folder / named if "/" in named else named)
-    if file is None:
-        if "/" in named:
-            raise Refused(f"--train: there is no {named} in {folder}")
+    if "/" not in named and not shutil.which(named):
         return ""
-    answer = subprocess.run(  # it may be a shim, which chooses one by the folder
-        [file, "-c", "import sys; print(sys.executable)"], cwd=folder, capture_output=True, text=True, check=False
-    )
-    if answer.returncode:
-        raise Refused(f"--train: {named} does not run: {answer.stderr.strip()}")
-    path = Path(answer.stdout.strip())
+    file = str(folder / named) if "/" in named else named
+    try:  # it may be a shim, which chooses one by the folder
+        answer = subprocess.check_output([file, "-c", "import sys; print(sys.executable)"], cwd=folder, text=True)
+    except (OSError, subprocess.CalledProcessError) as fault:
+        raise Refused(f"--train: {named} does not run: {fault}") from fault
+    path = Path(answer.strip())
     return "" if path.parent == Path(sys.executable).parent else str(path)
 
 

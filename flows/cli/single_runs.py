@@ -91,10 +91,9 @@ FRESH = TypeAdapter(FreshRun)
 
 @dataclass(frozen=True)
 class Draw:
-    """Which units a run is judged on. (block: its share of a finite pool; None: no comparison)"""
+    """Which units a run is judged on: those for confirm in a comparison, of whose finite pool it has a block."""
 
     seed: int
-    use: Use = "search"
     block: ComparisonBlock | None = None
 
 
@@ -121,18 +120,18 @@ class Stage:
     marker: str = field(default_factory=lambda: f"single-{secrets.token_hex(4)}")
     """Identifies its processes."""
 
-    def make(
-        self, jobs: Sequence[Job], done: Sequence[FreshRun], is_over: Callable[[Sequence[FreshRun]], object]
-    ) -> list[FreshRun]:
-        """Make runs side by side in the slots of this machine, beside the `done` ones of which they must not be copies;
-        all of both. Each is told on stderr. A signal, and what `is_over` says of the runs so far, end those that go on.
+    def make(self, jobs: Sequence[Job], is_over: Callable[[Sequence[FreshRun]], object]) -> list[FreshRun]:
+        """Make those of the runs that are missing, side by side in the slots of this machine; all of them. Each is told
+        on stderr. A signal, and what `is_over` says of the runs so far, end those that go on.
 
         Raises ChildProcessError: no process could be started.
         """
-        made = [*done]
-        siblings = {arm: [one.run for one in done if one.arm == arm] for arm in self.sides}
+        made = self.finished(jobs)
+        known = {(one.arm, one.number) for one in made}
+        due = [] if made and is_over(made) else [job for job in jobs if (job.arm, job.number) not in known]
+        siblings = {arm: [one.run for one in made if one.arm == arm] for arm in self.sides}
         with interrupt.deferred(), ThreadPoolExecutor(len(self.slots.parts)) as pool:
-            running = {pool.submit(self._run, job, siblings[job.arm]) for job in jobs}
+            running = {pool.submit(self._run, job, siblings[job.arm]) for job in due}
             try:
                 while running:
                     ended, running = wait(running, POLL_SECONDS, FIRST_COMPLETED)
@@ -158,15 +157,15 @@ class Stage:
                 run = run_program(self.marker, problem, sandbox, program, place, proposal, job.seed, slot=slot)
                 run = replace(run, dir=place.path.relative_to(root).as_posix())
                 run = plausible_beside(problem, (), proposal, plausible(problem, run, root), root, siblings)
+                use: Use = "confirm" if job.draw.block else "search"
                 *again, score = (
-                    judge_run(self.marker, problem, sandbox, place, run, on.seed, slot, on.use, block=on.block)
+                    judge_run(self.marker, problem, sandbox, place, run, on.seed, slot, use, block=on.block)
                     for on in (job.echo, job.draw)  # in this order: the files that stay are those of the score
                     if on
                 )
         except CannotStart as fault:
             raise ChildProcessError(str(fault)) from fault
-        echo = score.units if problem.judge.block_units == "same" else again[0].units if again else ()
-        one = FreshRun(job.arm, job.number, run, replace(score, echo=echo))
+        one = FreshRun(job.arm, job.number, run, replace(score, echo=again[0].units if again else ()))
         write_atomic(place.path / FILE, FRESH.dump_json(one).decode() + "\n")
         siblings.append(run)
         return one
@@ -205,10 +204,9 @@ def parse_side(text: str) -> tuple[Side, Ledger | None]:
         return Side(text, ledger.environment.defaults, program=ledger.program), ledger
     history = ledger.history()
     champion = best(history)
-    trials = {str(trial.number): trial for trial in history} | (
-        {"": champion, "champion": champion} if champion else {}
-    )
-    plugins.require(which or "champion", [*filter(None, trials), "baseline"], what=f"trial of campaign {name!r}")
+    trials = {str(trial.number): trial for trial in history} | ({"champion": champion} if champion else {})
+    which = which or "champion"
+    plugins.require(which, [*trials, "baseline"], what=f"trial of campaign {name!r}")
     proposal = trials[which].proposal
     return Side(text, proposal.params, proposal.edit, ledger.program), ledger
 
@@ -306,11 +304,10 @@ def isolated(level: str, allow_unsandboxed: bool) -> Isolation:
 
 def attempt(question: Question, runs: int, seed: int | None, isolation: Isolation, as_json: bool) -> int:
     """Run the one side of a question, and say how it scored; 0 when every run has a score, else 1."""
-    side = question.sides["run"]
     with set_up(question, TRIES, isolation) as stage:
         first = secrets.randbelow(2**31) if seed is None else seed
     done = measure(stage, [(first + turn) % 2**31 for turn in range(runs)])
-    document = document_of(stage, done, is_baseline=not (question.program or side.params or side.edit))
+    document = document_of(stage, done)
     terminal.tell(document, "\n".join([*words(stage, done, document), f"see {document['directory']}"]), as_json)
     return 1 if document["error"] else 0
 
@@ -318,10 +315,10 @@ def attempt(question: Question, runs: int, seed: int | None, isolation: Isolatio
 def measure(stage: Stage, seeds: Sequence[int]) -> list[FreshRun]:
     """Train and judge under each seed, each on units of its own, until a run has no score."""
     jobs = [Job("run", n, seed, Draw(secrets.randbelow(2**63))) for n, seed in enumerate(seeds, 1)]
-    return stage.make(jobs, [], lambda runs: any(one.score.value is None for one in runs))
+    return stage.make(jobs, lambda runs: any(one.score.value is None for one in runs))
 
 
-def document_of(stage: Stage, done: Sequence[FreshRun], is_baseline: bool) -> dict[str, Any]:
+def document_of(stage: Stage, done: Sequence[FreshRun]) -> dict[str, Any]:
     """The output of `--json`: the facts of the last run, or of one that crashed, and what all of them say together."""
     problem, last = stage.environment, next((one for one in done if one.score.value is None), done[-1])
     scores = [one.score.value for one in done if one.score.value is not None]
@@ -329,7 +326,7 @@ def document_of(stage: Stage, done: Sequence[FreshRun], is_baseline: bool) -> di
         "environment": problem.name, "params": stage.sides["run"].params, "metric": problem.metric,
         "direction": problem.direction, "isolation": stage.isolation.level,
         **stage.facts(last), "steps": last.run.steps, "score": None if last.score.error else statistics.fmean(scores),
-        **noise_of(scores, problem.deterministic, is_baseline), "runs": [stage.facts(one) for one in done],
+        **noise_of(scores, problem.deterministic), "runs": [stage.facts(one) for one in done],
     }  # fmt: skip
 
 
@@ -352,8 +349,8 @@ def words(stage: Stage, done: Sequence[FreshRun], document: dict[str, Any]) -> l
     return lines
 
 
-def noise_of(scores: Sequence[float], deterministic: bool, of_baseline: bool) -> dict[str, Any]:
-    """The spread between runs, and of a baseline the smallest gain that would likely be certified; None below two."""
+def noise_of(scores: Sequence[float], deterministic: bool) -> dict[str, Any]:
+    """The spread between runs, and the smallest gain over them that would likely be certified; None below two."""
     from scipy import special  # type: ignore[import-untyped]
 
     noise = pooled([scores])
@@ -363,8 +360,7 @@ def noise_of(scores: Sequence[float], deterministic: bool, of_baseline: bool) ->
     arms, level = design.groups[-1], design.levels[-1]
     # A true gain that both arms show with POWER at this level, in the normal approximation.
     gain = float(special.ndtri(POWER) - special.ndtri(level)) * noise.sd * math.sqrt(1 / arms[0] + 1 / arms[1])
-    shown = {"champion": arms[0], "baseline": arms[1], "power": POWER, "gain": gain}
-    return {"sd": noise.sd, "detectable": shown if of_baseline else None}
+    return {"sd": noise.sd, "detectable": {"champion": arms[0], "baseline": arms[1], "power": POWER, "gain": gain}}
 
 
 def print_aside(text: str) -> None:

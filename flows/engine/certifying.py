@@ -24,7 +24,7 @@ from tasks.describe import setting
 from tasks.recipes import output
 from tasks.recipes.preparing import report_pool
 from tasks.record import reconcile
-from tasks.run_checks import same_play, same_weights
+from tasks.run_checks import one_training
 from tasks.stats import holdout_uses
 from tasks.stats.ablation import Ablation, Removed, ablation_runs, parts
 from tasks.stats.certificate import Certificate, Fresh, Searched, conclude, counted, drift, searched, unpromising
@@ -326,16 +326,10 @@ def _missing(fresh: Sequence[Fresh], champions: int, baselines: int) -> list[tup
 
 def _same_play(question: Question, environment: Environment, runs: Sequence[Fresh]) -> str:
     """Why the champion's runs are no runs of their own; empty if they are."""
-    folder = question.ledger.path
     mine = [(fresh.run, fresh.score) for fresh in runs if fresh.arm == "champion" and not environment.deterministic]
-    pairs = [(one, other) for one in mine if one[1].echo for other in mine if other is not one]
-    strangers = [folder / fresh.run.dir / "out" for fresh in runs if fresh.arm == "baseline"]
-    reasons = (
-        same_play(folder, environment.metric, one, other)
-        or same_weights(folder / one[0].dir / "out", folder / other[0].dir / "out", strangers)
-        for one, other in pairs
-    )
-    return next((f"it {reason}" for reason in reasons if reason), "")
+    strangers = [fresh.run for fresh in runs if fresh.arm == "baseline"]
+    reason = one_training(question.ledger.path, environment.metric, mine, strangers)
+    return f"it {reason}" if reason else ""
 
 
 def _side_by_side(

@@ -53,18 +53,6 @@ def multiple(budget: str) -> float:
     return float(budget[:-1])
 
 
-def check_fits(campaign: Environment, other: Environment) -> None:
-    """Refuse an environment that is the campaign's own, or whose parameters mean something else."""
-    where = f"--on {other.name}"
-    if other.name == campaign.name:
-        raise Refused(f"{where}: that is the campaign's own environment: leave --on out")
-    if other.trainer != campaign.trainer:
-        raise Refused(
-            f"{where}: it trains with {other.trainer!r}, the campaign with {campaign.trainer!r}: "
-            "name an environment with the same trainer"
-        )
-
-
 def cost(question: Question, runs: int | None = None) -> str:
     """The most that a certificate may take, in words. (runs: fresh runs of each arm at most)"""
     environment, design = question.environment, certifying.planned(question, runs)
@@ -88,9 +76,16 @@ def longest(question: Question, runs: int | None, parallel: int) -> float:
 
 
 def _transferred(own: Question, environment: Environment, looking: bool) -> Question:
-    """The question in another environment, frozen when it is first certified in. Refused if that has changed since."""
-    ledger = own.ledger
-    check_fits(ledger.environment, environment)
+    """The question in another environment, frozen when it is first certified in. Refused if that has changed since, is
+    the campaign's own, or has parameters that mean something else.
+    """
+    ledger, where = own.ledger, f"--on {environment.name}"
+    if environment.name == ledger.environment.name:
+        raise Refused(f"{where}: that is the campaign's own environment: leave --on out")
+    if environment.trainer != ledger.environment.trainer:
+        raise Refused(
+            f"{where}: it trains with {environment.trainer!r}, the campaign with {ledger.environment.trainer!r}"
+        )
     champion, first = best(own.history), baseline(own.history)
     assert champion is not None and first is not None, "there is a champion"
     arms = arms_there(champion, first, environment)
@@ -108,7 +103,7 @@ def _transferred(own: Question, environment: Environment, looking: bool) -> Ques
             raise Refused(f"{environment.folder} has changed since the first certificate in it: it froze {path}")
         if arms.champion.edit and outputs.digest(fresh / "program") != outputs.digest(ledger.program):
             raise Refused(
-                f"--on {environment.name}: the champion's edit was made against the program of "
+                f"{where}: the champion's edit was made against the program of "
                 f"{ledger.environment.name}, and the baseline program of {environment.name} is another: name an "
                 "environment with the same program"
             )

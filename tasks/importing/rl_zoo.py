@@ -11,7 +11,7 @@ from typing import Any
 from environments import plugins
 from environments.plugins import Refused
 from tasks.importing import Imported, Importer, Term, _original, _runner, _sb3, _source
-from tasks.importing._original import REPOSITORY, Table
+from tasks.importing._original import REPOSITORY
 from tasks.importing._parameters import ConvertedParameter, choice, is_number, number, sections
 
 ENTRY, SAMPLER, STEPS = "hyperparams.yml", "hyperparams_opt.py", "n_timesteps"
@@ -25,19 +25,12 @@ class RlZoo(Importer):
     def read(self, place: str) -> Imported | str:
         import yaml  # type: ignore[import-untyped]  # comes with Prefect
 
-        path, name = _parted(place)
-        table, algorithm = _original.yaml_table(path), path.stem
-        if isinstance(table, str):
-            return table
+        if isinstance(found := entry_of(place), str):
+            return found
+        path, name, entry = found
+        algorithm = path.stem
         if algorithm not in CLASSES:
             return f"{path.name}: its name is no algorithm of {', '.join(CLASSES)}"
-        if not (entries := _entries(table)):
-            return f"no entry of {path.name} has {STEPS}"
-        if not name and len(entries) > 1:
-            raise Refused(f"{path} has {len(entries)} entries: name one, as in {path}#{[*entries][-1]}")
-        name = name or next(iter(entries))
-        plugins.require(name, entries, "entry", str(path))
-        entry = entries[name]
         if wrapped := next((key for key in WRAPPED if entry.get(key)), None):
             raise Refused(
                 f"{path}: {name}: {wrapped}: the judge plays {name} without it, so the model would see something else: "
@@ -67,14 +60,20 @@ class RlZoo(Importer):
         )  # fmt: skip
 
 
-def _parted(place: str) -> tuple[Path, str]:
-    """A file, and the entry in it that is named, if any."""
+def entry_of(place: str) -> tuple[Path, str, dict[str, Any]] | str:
+    """File, name and content of an entry `ppo.yml#CartPole-v1`, or why there is none. Refused: its name is unknown."""
     file, _, name = place.partition("#")
-    return (Path(place), "") if Path(place).exists() else (Path(file), name)
-
-
-def _entries(table: Table) -> dict[str, dict[str, Any]]:
-    return {name: one for name, one in table.content.items() if isinstance(one, dict) and STEPS in one}
+    path = Path(file)
+    if isinstance(table := _original.yaml_table(path), str):
+        return table
+    entries = {key: one for key, one in table.content.items() if isinstance(one, dict) and STEPS in one}
+    if not entries:
+        return f"no entry of {path.name} has {STEPS}"
+    if not name and len(entries) > 1:
+        raise Refused(f"{path} has {len(entries)} entries: name one, as in {path}#{[*entries][-1]}")
+    name = name or next(iter(entries))
+    plugins.require(name, entries, "entry", str(path))
+    return path, name, entries[name]
 
 
 def _parts(value: object) -> tuple[str, Any]:

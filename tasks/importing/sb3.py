@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ MAKING = frozenset({"render_mode", "n_envs", "seed", "start_index", "monitor_dir
 """Arguments of what makes environments that are none of the environment's."""
 SHOWN = frozenset({"env", "policy", "verbose", "device", "seed", "tensorboard_log"})
 """Arguments of a constructor that nobody searches."""
-JUDGED, SCRIPT, LIMIT = "judged_env", "judged_script", 1000
+JUDGED, LIMIT = "judged_env", 1000
 REGISTER = """\
 \"\"\"The problem as the judge makes it.\"\"\"
 
@@ -40,10 +41,8 @@ class Sb3(Importer):
         tree = _source.script(place)
         if isinstance(tree, str):
             return tree
-        if not _source.imports(tree) & {*MODULES}:
-            return f"it imports no {' and no '.join(MODULES)}"
-        if not [*_source.calls(tree, *DEFAULTS)]:
-            return f"it makes none of {', '.join(DEFAULTS)}"
+        if not _source.imports(tree) & {*MODULES} or not [*_source.calls(tree, *DEFAULTS)]:
+            return f"it makes no model of {' or '.join(MODULES)}: {', '.join(DEFAULTS)}"
         script = Script(Path(place))
         path, name, problem, space, entry = script.path, script.path.name, script.problem, script.space, script.entry
         modules = {file: each for file, each in _source.local_modules(path).items() if file != name}
@@ -53,8 +52,6 @@ class Sb3(Importer):
             files |= modules
         if entry:
             files |= {f"{JUDGED}.py": REGISTER.format(entry)}
-        if entry.startswith(SCRIPT):
-            files |= {f"{SCRIPT}.py": path}
         return _sb3.environment(
             f"{path.stem} on {(entry or problem['id']).rpartition(':')[2]}", f"the Stable-Baselines3 script {path}",
             [name, *filter(None, [script.yaml])], files,
@@ -124,48 +121,27 @@ class Script:
 
     def _problem(self) -> dict[str, Any]:
         given = {word.arg: word.value for word in self.call.keywords}.get("env", (*self.call.args, None, None)[1])
-        if isinstance(gym_id := self.value(given), str):  # PPO("MlpPolicy", "CartPole-v1")
-            return {"id": self._with_module(gym_id)}
-        for call in _source.calls(self.tree, "make", "make_vec_env", "make_atari_env"):
-            if call.args and isinstance(gym_id := self.value(call.args[0]), str):
-                return {"id": self._with_module(gym_id), **self._arguments(call)}
-        makers = {ast.unparse(call.func): call for call in _source.calls(self.tree)}
-        makers |= {ast.unparse(call.args[0]): call for call in _source.calls(self.tree, "make_vec_env") if call.args}
-        for name, module in self._classes().items():
-            if name in makers:
+        makers = _source.calls(self.tree, "make", "make_vec_env", "make_atari_env")
+        for named, call in [(given, None), *((call.args[0], call) for call in makers if call.args)]:
+            if isinstance(gym_id := self.value(named), str):  # PPO("MlpPolicy", "CartPole-v1")
+                return {"id": self._with_module(gym_id), **(self._arguments(call) if call else {})}
+        made = {ast.unparse(call.func): call for call in _source.calls(self.tree)}
+        made |= {ast.unparse(call.args[0]): call for call in _source.calls(self.tree, "make_vec_env") if call.args}
+        imports = [node for node in ast.walk(self.tree) if isinstance(node, ast.ImportFrom)]
+        for module, name in ((str(node.module), alias.name) for node in imports for alias in node.names):
+            if name in made and name[:1].isupper() and module.partition(".")[0] not in COMMON:
                 self.entry = f"{module}:{name}"
-                limits = [self._arguments(call) for call in _source.calls(self.tree, "TimeLimit")]
-                most = {"max_episode_steps": LIMIT, **(limits[0] if limits else {})}
-                return {"id": f"{JUDGED}:Judged-v0", **most, **self._arguments(makers[name])}
+                return {"id": f"{JUDGED}:Judged-v0", "max_episode_steps": LIMIT, **self._arguments(made[name])}
         raise Refused(
             f'{self.path}: its environment is not seen: in a copy, make it by gymnasium.make("ID"), '
-            'make_vec_env("ID"), or as a class that is imported or derived from gymnasium.Env there'
+            'make_vec_env("ID"), or as a class that is imported from a file beside it'
         )
-
-    def _classes(self) -> dict[str, str]:
-        """Classes that may be environments, with their modules: derived from Env here, or imported from elsewhere."""
-        every: dict[str, str] = {}
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Env") for base in node.bases):
-                if "__main__" not in _original.read_text(self.path):
-                    raise Refused(
-                        f"{self.path}: the judge would train if it imported {node.name} from there: move the class to "
-                        'a file beside it, or put the training below if __name__ == "__main__":'
-                    )
-                every[node.name] = SCRIPT
-            elif isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] not in COMMON:
-                every |= {alias.name: str(node.module) for alias in node.names if alias.name[:1].isupper()}
-        return every
 
     def _with_module(self, gym_id: str) -> str:
         """An id with the module that registers it, where gymnasium here does not know it and one may be it."""
-        if find_spec("gymnasium"):
-            import gymnasium
-
-            if ":" in gym_id or gym_id in gymnasium.registry:
-                return gym_id
-        modules = sorted(_source.imports(self.tree) - COMMON)
-        return f"{modules[0]}:{gym_id}" if len(modules) == 1 else gym_id
+        known = import_module("gymnasium").registry if find_spec("gymnasium") else {}
+        modules = _source.imports(self.tree) - COMMON
+        return gym_id if ":" in gym_id or gym_id in known or len(modules) != 1 else f"{modules.pop()}:{gym_id}"
 
     def _arguments(self, call: ast.Call) -> dict[str, Any]:
         """Keys of [control] by the arguments that make an environment, as far as they are seen."""

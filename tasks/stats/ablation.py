@@ -18,7 +18,7 @@ from pydantic import ConfigDict
 
 from environments.score import Score
 from tasks.numbers import number, probability
-from tasks.stats.permutation import chance_of, pooled
+from tasks.stats.permutation import Noise, chance_of, pooled
 from tasks.trial import Proposal, Run, Trial
 
 LEVEL = 0.05
@@ -55,10 +55,6 @@ class Ablation:
     __pydantic_config__ = ConfigDict(defer_build=True)
     """As in `Certificate`."""
     champion: int
-    mean: float
-    """Mean of the champion's runs, in utility."""
-    runs: int
-    """Number of these runs."""
     sd: float
     """Standard deviation between training runs."""
     removed: tuple[Removed, ...]
@@ -68,50 +64,42 @@ class Ablation:
     @classmethod
     def of(cls, champion: int, kept: Sequence[Removed], removed: Sequence[Removed], sd: float = 0.0) -> Ablation:
         """The ablation of these runs; their variance is at least half of the square of the search's `sd`."""
-        groups = [_utilities(kept), *(_utilities(runs) for runs in _by_change(removed).values())]
-        own, scored = pooled(groups), _utilities(kept)
+        own = _noise(kept, removed)
         spread = math.sqrt(max(own.sd**2 if own else 0.0, sd**2 / 2))
-        return cls(champion, statistics.mean(scored or [0.0]), len(scored), spread, tuple(removed), tuple(kept))
+        return cls(champion, spread, tuple(removed), tuple(kept))
 
     @property
     def findings(self) -> tuple[ChangeFinding, ...]:
         """What the runs show of each change whose runs all have a score; empty if one of the champion's has none."""
-        by_change = _by_change(self.removed)
         if _crashed(self.kept):
             return ()
-        df = sum(max(len(_utilities(runs)) - 1, 0) for runs in (self.kept, *by_change.values()))
-        arms = {change: _utilities(runs) for change, runs in by_change.items() if not _crashed(runs)}
+        mine, noise = _utilities(self.kept), _noise(self.kept, self.removed)
+        every = _by_change(self.removed)
+        arms = {change: _utilities(runs) for change, runs in every.items() if not _crashed(runs)}
         found = []
         for change, values in arms.items():
-            loss, p = self.mean - statistics.mean(values), 0.0
-            if self.sd and df:
-                error = self.sd * math.sqrt(1 / len(values) + 1 / self.runs)
-                p = min(len(arms) * chance_of(loss / error, df), 1.0)
-            elif loss <= 0:  # nothing is random
-                p = 1.0
+            loss = statistics.mean(mine) - statistics.mean(values)
+            p = float(loss <= 0)  # where nothing is random
+            if self.sd and noise:
+                error = self.sd * math.sqrt(1 / len(values) + 1 / len(mine))
+                p = min(len(arms) * chance_of(loss / error, noise.df), 1.0)
             found.append(ChangeFinding(change, loss, p, len(values)))
         return tuple(found)
 
     def sentences(self) -> list[str]:
         """What is known of each change, a sentence each, in the order in which they were removed."""
-        found, by_change = {one.change: one for one in self.findings}, _by_change(self.removed)
-        return [self._words(change, runs, found.get(change)) for change, runs in by_change.items()]
+        found, every = {one.change: one for one in self.findings}, _by_change(self.removed)
+        return [f"without {change}: {self._words(runs, found.get(change))}" for change, runs in every.items()]
 
-    def _words(self, change: str, runs: Sequence[Removed], found: ChangeFinding | None) -> str:
+    def _words(self, runs: Sequence[Removed], found: ChangeFinding | None) -> str:
         if found is None:
-            return f"without {change}: {self._untold(runs)}"
+            whose, some = ("", runs) if _crashed(runs) else (" of the champion", self.kept)
+            missing = _crashed(some)
+            why = (missing[0].score.error or "no score").splitlines()[0]
+            return f"could not be told, since {len(missing)} of {len(some)} runs{whose} crashed: {why}"
         size = f"{number(abs(found.loss))} {'worse' if found.loss > 0 else 'better'}" if found.loss else "the same"
-        facts = f"{size} ({found.runs} v {self.runs} fresh runs, {probability(found.p)})"
-        if found.p <= LEVEL:
-            return f"without {change}: {facts}: it carries"
-        return f"without {change}: {facts}: not shown to carry"
-
-    def _untold(self, runs: Sequence[Removed]) -> str:
-        """Why the worth of a change could not be told."""
-        whose, some = ("", runs) if _crashed(runs) else (" of the champion", self.kept)
-        missing = _crashed(some)
-        why = (missing[0].score.error or "no score").splitlines()[0]
-        return f"could not be told, since {len(missing)} of {len(some)} runs{whose} crashed: {why}"
+        carries = "it carries" if found.p <= LEVEL else "not shown to carry"
+        return f"{size} ({found.runs} v {len(self.kept)} fresh runs, {probability(found.p)}): {carries}"
 
 
 def ablation_runs(changes: int, deterministic: bool = False) -> tuple[int, int]:
@@ -140,6 +128,10 @@ def _by_change(removed: Sequence[Removed]) -> dict[str, list[Removed]]:
     for one in removed:
         found.setdefault(one.change, []).append(one)
     return found
+
+
+def _noise(kept: Sequence[Removed], removed: Sequence[Removed]) -> Noise | None:
+    return pooled([_utilities(kept), *map(_utilities, _by_change(removed).values())])
 
 
 def _crashed(runs: Sequence[Removed]) -> list[Removed]:

@@ -222,13 +222,9 @@ def conclude(
     theirs = [*(one.score for one in again), *fresh]
     before = [score for score in theirs if score.value is not None]
 
-    def made(
-        passed: bool, reason: str, test: Comparison | None = None, held: tuple[Guarded, ...] = (), another: bool = False
-    ) -> Certificate:
-        return Certificate(
-            look, alpha, champion, environment, tuple(runs), passed, reason, design, level, test, held,
-            another=another, reused=again,
-        )  # fmt: skip
+    made = partial(
+        Certificate, look, alpha, champion, environment, tuple(runs), design=design, level=level, reused=again
+    )  # fmt: skip
 
     if missing := [score for score in now if score.value is None]:
         first = (missing[0].error or "no score").splitlines()[0]
@@ -242,23 +238,24 @@ def conclude(
         return made(False, same_play)
     levels = design.levels[: at + 1]
     grouped = partial(_in_groups, now, fresh, search, design.groups[: at + 1])
-    test = _tested(grouped(attrgetter("utility")), levels, deterministic)
+    test = compare(grouped(attrgetter("utility")), levels, deterministic)
     held = tuple(_guarded(name, guard, grouped, levels) for name, guard in (guards or {}).items())
+    made = partial(made, comparison=test, guards=held)
     if not deterministic and not _spread(now, before):
         return made(
             False, "neither arm's runs differ among themselves: without noise nothing can be tested "
-            "(`deterministic = true` in environment.toml says that equal runs score the same)", test, held,
+            "(`deterministic = true` in environment.toml says that equal runs score the same)",
         )  # fmt: skip
     if test.p <= level:
         fallen = next((one for one in held if not one.holds), None)
         reason = _fell(fallen) if fallen else f"p = {test.p:.2g} at {level:.3g}"
-        return made(fallen is None, reason, test, held, another=fallen is not None and not last)
+        return made(fallen is None, reason, another=fallen is not None and not last)
     if not last and test.p <= HOPELESS:
-        return made(False, f"p = {test.p:.2g} at {level:.3g}: more runs follow", test, held, another=True)
+        return made(False, f"p = {test.p:.2g} at {level:.3g}: more runs follow", another=True)
     if test.gain <= 0:
-        return made(False, "on fresh runs it is no better than the baseline", test, held)
+        return made(False, "on fresh runs it is no better than the baseline")
     needed = f"needed {level:.3g} or less" if last else "more runs would hardly change that"
-    return made(False, f"on fresh runs the gain could be luck: p = {test.p:.2g}, {needed}", test, held)
+    return made(False, f"on fresh runs the gain could be luck: p = {test.p:.2g}, {needed}")
 
 
 def _scores(runs: Sequence[Fresh], arm: Arm) -> list[Score]:
@@ -284,14 +281,6 @@ def _in_groups(
     return groups
 
 
-def _tested(groups: Sequence[Group], levels: Sequence[float], deterministic: bool) -> Comparison:
-    found = compare(groups, levels)
-    arms = ({value for group in groups for value in group[arm]} for arm in (0, 1))
-    if not deterministic or any(len(values) > 1 for values in arms):
-        return found
-    return Comparison(found.gain, found.gain, found.gain, float(found.gain <= 0))  # nothing is random
-
-
 def _spread(now: Sequence[Score], before: Sequence[Score]) -> bool:
     """Whether the runs of an arm differ by more than rounding."""
     noise = pooled([[score.utility for score in arm] for arm in (now, before)])
@@ -311,5 +300,5 @@ def _guarded(
 ) -> Guarded:
     """A one-sided bound of a guarded metric's loss against its margin, whose error is that of all looks together."""
     groups = grouped(lambda score: -guard.loss(score.also[name], 0.0))
-    found = _tested(groups, levels, deterministic=True)  # two arms that both stand still have lost what they show
+    found = compare(groups, levels, deterministic=True)  # two arms that both stand still have lost what they show
     return Guarded(name, guard.margin, -found.gain, None if found.low is None else -found.low)

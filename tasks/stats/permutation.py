@@ -69,8 +69,12 @@ Group = tuple[Sequence[float], Sequence[float]]
 """The new runs of both arms, in utility."""
 
 
-def compare(groups: Sequence[Group], levels: Sequence[float]) -> Comparison:
-    """The test after the last of these groups of runs. (levels: the error that may be spent after each group)
+def compare(groups: Sequence[Group], levels: Sequence[float], deterministic: bool = False) -> Comparison:
+    """The test after the last of these groups of runs.
+
+    Args:
+        levels: The error that may be spent after each group.
+        deterministic: Whether equal runs score the same, so that arms without any spread prove something.
 
     Raises:
         ValueError: an arm has no run.
@@ -79,6 +83,8 @@ def compare(groups: Sequence[Group], levels: Sequence[float]) -> Comparison:
     if not all(arms):
         raise ValueError(f"a test needs runs of both arms, got {len(arms[0])} and {len(arms[1])}")
     gain = statistics.mean(arms[0]) - statistics.mean(arms[1])  # exact means: those of equal runs are equal
+    if deterministic and all(len(set(arm)) == 1 for arm in arms):
+        return Comparison(gain, gain, gain, float(gain <= 0))
     values = np.array([value for group in groups for arm in group for value in arm], dtype=float)
     ways = _ways(tuple((len(first), len(second)) for first, second in groups))
     ends = np.cumsum([len(first) + len(second) for first, second in groups])

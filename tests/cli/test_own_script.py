@@ -175,7 +175,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(project: Path, 
         "python train.py --config {config} --seed {seed}": r"has no \{out\}",
         "python train.py --seed {seed} --out {out}": "both sides would run the same",
         "python train.py --batch {batch} --seed {seed} --out {out}": r"no plain value for \{batch\}",
-        "bin/python train.py --config {config} --seed {seed} --out {out}": "there is no bin/python",
+        "bin/python train.py --config {config} --seed {seed} --out {out}": "bin/python does not run",
     }
     for number, (train, why) in enumerate(cases.items()):
         script = OwnScript(train, COMMANDS[3], project)

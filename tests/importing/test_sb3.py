@@ -131,9 +131,9 @@ def test_an_id_is_judged_as_the_script_makes_it(tmp_path: Path, call: str, judge
     assert {key: control[key] for key in judged} == judged
 
 
-def test_a_class_in_a_script_that_trains_when_imported_is_refused(script: Path) -> None:
+def test_a_class_in_the_script_itself_is_refused(script: Path) -> None:
     script.write_text(DEPOT + SCRIPT.replace("from depot.env import DepotEnv\n", ""))
-    with pytest.raises(Refused, match="the judge would train"):
+    with pytest.raises(Refused, match="imported from a file beside it"):
         imported(str(script))
 
 
