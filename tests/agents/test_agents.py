@@ -84,9 +84,11 @@ def test_it_is_handed_the_champion_in_a_repository_of_its_own_far_from_everythin
     where = Path(str(facts["cwd"]))
     assert not where.is_relative_to(tmp_path) and not where.is_relative_to(Path(__file__).parents[2])
     assert not where.parent.exists()
-    arguments = facts["arguments"]
-    assert isinstance(arguments, dict) and arguments["model"] == "opus" and "TASK.md" in arguments["prompt"]
-    assert "Bash" in arguments["disallowedTools"][0].split(",")
+    given = facts["arguments"]
+    assert isinstance(given, list) and given[given.index("--model") + 1] == "opus"
+    assert "TASK.md" in given[given.index("-p") + 1]
+    assert given[given.index("--permission-mode") + 1] == "acceptEdits"
+    assert "Bash" in given[given.index("--disallowedTools") + 1].split(",")
     task = str(facts["task"])
     assert "train.py, lib/model.py, lib/new.py" in task and "Find the minimum." in task and "optimizer.step" in task
 
@@ -98,7 +100,9 @@ def test_of_the_variables_it_sees_only_those_on_the_list(
         monkeypatch.setenv(name, f"value-of-{name}")
     for name, options in (("claude", {}), ("codex", {}), ("claude", {"environment": [scripted_agent.CANARY]})):
         play("edit", name, told=brief(tmp_path, seed=len(str(options))), **options)
-    seen = [facts["variables"] for facts in scripted_agent.asked(tmp_path / "bin")]
+    asked = scripted_agent.asked(tmp_path / "bin")
+    assert {"exec", "--json", "--sandbox", "workspace-write"} <= {*asked[1]["arguments"]}  # type: ignore[misc]
+    seen = [facts["variables"] for facts in asked]
     keys = [
         {name for name, value in one.items() if value.startswith("value-of-")} for one in seen if isinstance(one, dict)
     ]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.support.claude_model import ClaudeModel, Steps, claude
+from tests.support.scripted_model import ClaudeModel, Steps
 from tests.support.toy import nightshift, quadratic, status
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(claude() is None, reason="there is no program claude: npm install -g @anthropic-ai/claude-code"),
+    pytest.mark.skipif(
+        shutil.which("claude") is None, reason="there is no program claude: npm install -g @anthropic-ai/claude-code"
+    ),
 ]
 
 

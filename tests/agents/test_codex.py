@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.codex_model import CodexModel, Steps, codex
+from tests.support.scripted_model import CodexModel, Steps
 from tests.support.toy import FIT, command, nightshift, quadratic, status
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(codex() is None, reason="there is no program codex: npm install -g @openai/codex"),
+    pytest.mark.skipif(shutil.which("codex") is None, reason="there is no program codex: npm install -g @openai/codex"),
 ]
 EDITS = ["args.x - 1.0", "args.x - 1.7", "args.y", "min(args.x, 1.1)", "args.x - 1.45"]
 """In place of `args.x`, each in the champion's program: the third one cannot run."""
@@ -70,7 +71,7 @@ def test_an_agent_that_reads_the_skill_drives_a_campaign_of_five_edits(tmp_path:
         variables = {**os.environ, **own}
         subprocess.run([*command("skill", "install")], cwd=place, env=variables, check=True)
         done = subprocess.run(
-            [str(codex()), "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Improve ./problem."],
+            ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Improve ./problem."],
             cwd=place, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=800,
         )  # fmt: skip
     assert "nightshift: Improve the score of a training program" in json.dumps(model.requests[0]), (

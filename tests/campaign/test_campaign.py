@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
+from flows.campaign import campaign
+from flows.server.server_process import drain
+from tasks.store.ledger import Ledger
 from tasks.system import orphans
-from tests.support import processes
 from tests.support.finished import Finished
 from tests.support.mlflow_records import mlflow_runs
-from tests.support.noisy import DRAW, noisy
-from tests.support.prefect_api import ask
-from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start, status, told
+from tests.support.noisy import DRAW, TOML, noisy
+from tests.support.prefect_api import ask, prefect_at
+from tests.support.processes import wait_for
+from tests.support.toy import GREEDY, QUADRATIC, SANDBOX, nightshift, quadratic, slow, start, status, told
 
 LEDGER = ("trial", "attempt", "score", "verdict", "level", "proposer", "params")
 """The columns of results.tsv that a deterministic trainer makes the same every time; times and commits are not."""
@@ -81,19 +84,22 @@ def test_a_campaign_runs_and_everything_about_it_can_be_read(
 def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(tmp_path: Path, home: Path, server: str) -> None:
     """Every kind of bad program in one campaign, each chosen by a parameter; and what MLflow has of it."""
     program = (
-        "import os, pathlib, signal, subprocess, sys, time\n"
+        "import os, pathlib, signal, sys, time\n"
         "mode, out = sys.argv[1], pathlib.Path(sys.argv[2])\n"
         "(out / 'model.json').write_text('{\"x\": 1.0}')\n"
         "if mode == 'exit': raise SystemExit(3)\n"
         "if mode == 'deaf': signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)\n"
-        "if mode == 'detached': subprocess.Popen(['sleep', '300'], start_new_session=True)\n"
-        "if mode == 'loud': [sys.stdout.write('x' * 2**20) for _ in range(200)]\n"
         "if mode == 'garbled': (out / 'progress.jsonl').write_text('nonsense\\n')\n"
         "if mode == 'empty': (out / 'model.json').unlink()\n"
         "if mode == 'nan': (out / 'model.json').write_text('{\"x\": NaN}')\n"
         "if mode == 'liar': print('loss: 0.0\\nscore = -999')\n"
+        "if mode == 'spoiler':\n"
+        "    for path in ('environment/judge.py', 'campaign.json', 'trials/0000/trial.json'):\n"
+        "        try: (pathlib.Path.cwd().parents[2] / path).write_text('{}')\n"
+        "        except OSError: pass\n"
     )
-    modes = ["good", "exit", "deaf", "detached", "loud", "garbled", "empty", "nan", "liar"]
+    modes = ["good", "exit", "deaf", "garbled", "empty", "nan", "liar"]
+    modes += ["spoiler"] if SANDBOX.level != "none" else []
     toml = QUADRATIC.replace("python fit.py --x {x} --out {out}", "python fit.py {mode} {out}")
     toml = toml[: toml.index("[space.x]")].replace("budget_seconds = 5", "budget_seconds = 3")
     toml += f'[space.mode]\ntype = "choice"\nvalues = {modes}\ndefault = "good"\n'
@@ -108,7 +114,6 @@ def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(tmp_path:
     expected = {
         "exit": "exited with status 3",
         "deaf": "did not stop within 0.5 s of SIGTERM",
-        "loud": "printed more than 64 MiB",
         "garbled": "out/progress.jsonl line 1 is not a report",
         "empty": "left no checkpoint in out/",
         "nan": "a finite number",
@@ -119,6 +124,7 @@ def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(tmp_path:
         assert reasons[mode]["score"] is None
     assert reasons["good"]["score"] == 0.0
     assert reasons["liar"]["score"] == 0.0, "a printed score is ignored: the judge read the model"
+    assert all(reasons[mode]["score"] == 0.0 for mode in modes[7:]), "a file of the campaign was spoiled"
     assert document["champion"]["trial"] == 0
     assert document["reason"] == "the proposer has nothing left to try"
     assert orphans.marked(document["campaign_id"]) == []
@@ -140,12 +146,10 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
 ) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(0.4))
     with start("run", str(folder), "--name", "killed", *finished.options, server=server) as process:
-        wait_for(home, "killed/trials/0002/log.txt")  # trial 2 is in training
+        wait_for_files(home, "killed/trials/0002/log.txt")  # trial 2 is in training
         os.kill(process.pid, signal.SIGKILL)
     before = {n: (home / f"killed/trials/{n:04d}/trial.json").read_text() for n in range(2)}
-    processes.wait_for(
-        lambda: status("killed")["state"] == "interrupted"
-    )  # a reader holds the lock until it has noticed
+    wait_for(lambda: status("killed")["state"] == "interrupted")  # a reader holds the lock until it has noticed
 
     resumed = nightshift("resume", "killed", server=server)
     assert resumed.returncode == 0, resumed.stderr
@@ -192,11 +196,11 @@ def test_killed_while_its_baseline_is_run_again_and_in_its_certificate_a_campaig
     assert undisturbed.returncode == 0, undisturbed.stderr
 
     with start("run", str(folder), "--name", "killed", *options, server=server) as process:
-        wait_for(home / "killed", "trials/0000-run-2/log.txt")
+        wait_for_files(home / "killed", "trials/0000-run-2/log.txt")
         os.kill(process.pid, signal.SIGKILL)
     assert not (home / "killed/trials/0000/trial.json").exists()
     with start("resume", "killed", server=server) as process:
-        wait_for(home / "killed", "certificates/1-*/log.txt", 3)
+        wait_for_files(home / "killed", "certificates/1-*/log.txt", 3)
         os.kill(process.pid, signal.SIGKILL)
     assert status("killed")["state"] == "interrupted"
     assert not (home / "killed/certificates/1.json").exists()
@@ -230,7 +234,7 @@ def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Pa
     folder = quadratic(tmp_path / "quad", fit=slow(4.0))
     more = ("--tracking", "off", "--set", "budget_seconds=60", *GREEDY)
     with start("run", str(folder), "--name", "halted", *more, server=server) as process:
-        wait_for(home, "halted/trials/0000/log.txt")
+        wait_for_files(home, "halted/trials/0000/log.txt")
         assert "stops after the current trial" in told("stop", "halted")
         process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
@@ -239,13 +243,87 @@ def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Pa
     assert [row["verdict"] for row in document["trials"]] == ["keep"]
 
     with start("resume", "halted", "--trials", "4", server=server) as process:
-        wait_for(home, "halted/trials/0001/log.txt")
+        wait_for_files(home, "halted/trials/0001/log.txt")
         os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=PATIENCE)
     assert process.returncode == 130 and status("halted")["state"] == "interrupted"
     assert status("halted")["spec"]["trials"] == 4
 
 
-def wait_for(folder: Path, pattern: str, count: int = 1) -> None:
+def wait_for_files(folder: Path, pattern: str, count: int = 1) -> None:
     """Wait until so many files of a folder match a pattern."""
-    processes.wait_for(lambda: len(list(folder.glob(pattern))) >= count, PATIENCE)
+    wait_for(lambda: len(list(folder.glob(pattern))) >= count, PATIENCE)
+
+
+# The graph of a campaign in the Prefect UI: propose -> train -> evaluate -> decide of each trial, and nothing else.
+
+
+STRICT = TOML.replace("allow_untrained = true", "allow_untrained = false")
+"""So that a champion is controlled."""
+
+
+def graph_of(server: str, flow_run: str) -> dict[str, set[str]]:
+    """Every task run of a flow run, with those whose results it got or waited for; without the environment's name."""
+    rows: list[dict[str, Any]] = []
+
+    def all_have_ended() -> bool:
+        chosen = {"flow_runs": {"id": {"any_": [flow_run]}}}
+        rows[:] = ask("POST", f"{server}/task_runs/filter", chosen)
+        return all(row["state"] and row["state"]["type"] in ("COMPLETED", "FAILED") for row in rows)
+
+    wait_for(all_have_ended, 60)
+    names = {row["id"]: row["name"].replace(" noisy", "") for row in rows}
+    assert len(set(names.values())) == len(rows), "each has a name of its own"
+    return {
+        names[row["id"]]: {
+            names.get(one["id"], one["id"])
+            for given in row["task_inputs"].values()
+            for one in given
+            if one["input_type"] == "task_run"
+        }
+        for row in rows
+    }
+
+
+def expected(ledger: Ledger) -> dict[str, set[str]]:
+    """What the graph has to be, by the decided trials and the certificate."""
+    edges: dict[str, set[str]] = {}
+    for trial in ledger.history():
+        number, dirs = trial.number, [run.dir for run in (*trial.runs, *(again.run for again in trial.reruns))]
+        parts = [" ".join(filter(None, (str(number), Path(of).name[5:]))) for of in dirs]
+        edges[f"propose {number}"] = set()
+        edges |= {f"train {part}": {f"propose {number}"} for part in parts}
+        edges |= {f"evaluate {part}": {f"train {part}"} for part in parts}
+        edges[f"decide {number}"] = {f"evaluate {part}" for part in parts}
+        if "untrained" in trial.verdict.evidence:
+            edges[f"control {number}"] = {f"propose {number}"}
+            edges[f"decide {number}"].add(f"control {number}")
+    for fresh in (run for made in ledger.certificates() for run in made.runs):
+        look, number, arm, count = Path(fresh.run.dir).name.split("-")
+        part = f"{int(number)} certificate-{look}-{arm}-{count}"
+        edges |= {f"train {part}": set(), f"evaluate {part}": {f"train {part}"}}
+    return edges
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, pytest.param({"parallel": 2, "replicates": 2}, marks=pytest.mark.slow)],
+    ids=["one by one", "two at once"],
+)
+@pytest.mark.timeout(300)
+def test_each_trial_is_a_chain_of_its_four_tasks_and_no_edge_leads_to_another(
+    tmp_path: Path, server: str, asked: dict[str, Any]
+) -> None:
+    folder = noisy(tmp_path / "noisy", toml=STRICT)
+    with prefect_at(server):
+        state = campaign(
+            str(folder), "night", proposer="random_search", trials=3, seed=2, tracking="off", cancel="none", **asked,
+            return_state=True,
+        )  # fmt: skip
+        drain(server)
+    assert state.is_completed(), state.message
+    ledger = Ledger.open("night")
+    (life,) = [event for event in ledger.events() if event["event"] == "life"]
+    found = graph_of(server, life["flow_run_id"])
+    assert found == expected(ledger)
+    assert any(name.startswith("control ") for name in found), "the seed was chosen so that a trial would be kept"

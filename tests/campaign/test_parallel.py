@@ -98,8 +98,7 @@ def test_killed_with_two_trials_under_way_a_campaign_loses_and_changes_nothing(
     before: dict[str, str] = {}
     for number in signals:
         process = start(*ends, server=server)
-        wanted = len(before) + 2
-        while process.poll() is None and len(stored(home, "two")) < wanted:
+        while process.poll() is None and len(stored(home, "two")) < len(before) + 2:
             time.sleep(0.02)
         process.send_signal(number)
         process.communicate(timeout=240)

@@ -2,39 +2,136 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import functools
 import json
 import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from tasks.system import orphans
-from tests.support import workers
+from tests.support.prefect_api import Api, put_automations, remove_automations, set_state, states_of
 from tests.support.processes import wait_for
-from tests.support.toy import nightshift, quadratic, slow, start, status
-from tests.support.workers import Site, Started
+from tests.support.toy import nightshift, quadratic, slow, status
+from tests.support.workers import working
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 STAYS_SECONDS = 50
 """Longer than the automations and a worker take to resume a run."""
 
 
+POOL = "two-workers"
+RESUME_SECONDS = 10
+"""In place of 30; longer than a worker takes to see that a process has ended."""
+SECONDS = 3
+"""How long a trial trains."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A server with our automations and a deployment of the flow `campaign`."""
+
+    url: str
+    deployment: str
+    logs: Path
+    workers: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def hire(self, name: str) -> None:
+        """Start a worker, which is asked to end with the others."""
+        self.workers.enter_context(working(self.url, POOL, name, self.logs, PREFECT_WORKER_PREFETCH_SECONDS="1"))
+
+    def ask(self, method: str, path: str, **body: Any) -> Any:
+        with Api(self.url, None) as api:
+            return api.ask(method, path, body or None)
+
+    def start(self, home: Path, folder: Path) -> Started:
+        """Run a small campaign by the deployment; its directory will be in `home`."""
+        stated = {
+            "environment": str(quadratic(folder, fit=slow(SECONDS))), "trials": 2, "rule": "greedy", "seed": 5,
+            "tracking": "off", "name": "night",
+        }  # fmt: skip
+        variables = {"env": {"NIGHTSHIFT_HOME": str(home), "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}}
+        path = f"/deployments/{self.deployment}/create_flow_run"
+        run = self.ask("POST", path, parameters=stated, job_variables=variables)
+        return Started(self, str(run["id"]), home / "night")
+
+
+@dataclass(frozen=True)
+class Started:
+    """A run of the deployment."""
+
+    site: Site
+    id: str
+    campaign: Path
+
+    @functools.cached_property
+    def baseline(self) -> str:
+        """Its first trial, as it was when this was asked first."""
+        return (self.campaign / "trials/0000/trial.json").read_text()
+
+    @property
+    def state(self) -> str:
+        return str(self.site.ask("GET", f"/flow_runs/{self.id}")["state_name"])
+
+    @property
+    def states(self) -> list[str]:
+        """Names of all its states, in order."""
+        return states_of(self.site.url, self.id, "name")
+
+    @property
+    def lives(self) -> list[int]:
+        """The process of every life of the campaign."""
+        events = map(json.loads, (self.campaign / "events.jsonl").read_text().splitlines())
+        return [event["pid"] for event in events if event["event"] == "life"]
+
+    def set(self, **state: Any) -> None:
+        """What the buttons of the UI send: they force."""
+        set_state(self.site.url, self.id, **state)
+
+    def cancel(self) -> None:
+        self.set(type="CANCELLING", name="Cancelling")
+
+    def becomes(self, name: str) -> None:
+        wait_for(lambda: self.state == name, why=lambda: str(self.states))
+
+
 @pytest.fixture(scope="module")
 def site(lone_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with workers.site(lone_server, tmp_path_factory.mktemp("workers")) as found:
+    """With two workers."""
+    from prefect.workers.process import ProcessWorker
+
+    put_automations(lone_server, resume=RESUME_SECONDS)
+    template = ProcessWorker.get_default_base_job_template()
+    with Api(lone_server) as api:
+        with contextlib.suppress(Exception):
+            api.ask("POST", "/work_pools/", {"name": POOL, "type": "process", "base_job_template": template})
+        stated = {
+            "name": "states", "flow_id": api.ask("POST", "/flows/", {"name": "campaign"})["id"], "pull_steps": [],
+            "entrypoint": "flows.campaign.campaign", "work_pool_name": POOL, "tags": ["nightshift", "autoresume"],
+        }  # fmt: skip
+        made = api.ask("POST", "/deployments/", stated)
+    found = Site(lone_server, str(made["id"]), tmp_path_factory.mktemp("workers"))
+    with found.workers:
+        for name in ("worker-1", "worker-2"):
+            found.hire(name)
         yield found
+    remove_automations(lone_server)
 
 
 @pytest.fixture
 def run(site: Site, home: Path, tmp_path: Path) -> Iterator[Started]:
     """A campaign that trains its first trial after the baseline."""
     started = site.start(home, tmp_path / "quad")
-    started.began(1)
+    wait_for((started.campaign / "trials/0001/log.txt").exists)
+    assert started.baseline
     yield started
     if not psutil.pid_exists(started.lives[-1]):
         return
@@ -56,20 +153,14 @@ def stays(run: Started, *names: str) -> None:
     assert len(run.lives) == lives, "no process has taken the campaign again"
 
 
-def finishes_without_repeating(run: Started, baseline: str) -> None:
+def finishes_without_repeating(run: Started) -> None:
     """The run comes to its end, and the baseline that was finished before is read from its file."""
     run.becomes("Completed")
-    document = status(run.campaign.name)
-    assert [row["trial"] for row in document["trials"]] == [0, 1, 2]
-    assert (run.campaign / "trials/0000/trial.json").read_text() == baseline
-
-
-def baseline_of(run: Started) -> str:
-    return (run.campaign / "trials/0000/trial.json").read_text()
+    assert [row["trial"] for row in status(run.campaign.name)["trials"]] == [0, 1, 2]
+    assert (run.campaign / "trials/0000/trial.json").read_text() == run.baseline
 
 
 def test_cancel_ends_the_training_for_good_and_retry_goes_on(run: Started) -> None:
-    baseline = baseline_of(run)
     run.cancel()
     run.becomes("Cancelled")
     assert "Crashed" not in run.states
@@ -77,27 +168,13 @@ def test_cancel_ends_the_training_for_good_and_retry_goes_on(run: Started) -> No
     stays(run, "Cancelled")
     assert run.states.count("AwaitingRetry") == 0
 
-    run.retry()
-    finishes_without_repeating(run, baseline)
+    run.set(type="SCHEDULED", name="AwaitingRetry", message="Retry from the UI")
+    finishes_without_repeating(run)
     logs = run.site.ask("POST", "/logs/filter", logs={"flow_run_id": {"any_": [run.id]}}, limit=200)
     assert any("1 trial read from files" in line["message"] for line in logs)
 
 
-def test_cancel_reaches_a_campaign_that_no_worker_watches(site: Site, home: Path, tmp_path: Path) -> None:
-    folder = str(quadratic(tmp_path / "quad", fit=slow(20)))
-    few = ("--trials", "2", "--rule", "greedy", "--tracking", "off")
-    with start("run", folder, "--name", "night", *few, server=site.url) as process:
-        wait_for((home / "night/trials/0000/log.txt").exists)
-        (life,) = [json.loads(line) for line in (home / "night/events.jsonl").read_text().splitlines()][:1]
-        alone = Started(site, life["flow_run_id"], home / "night")
-        alone.cancel()
-        assert process.wait(timeout=60) == 130
-    assert alone.state == "Cancelled"
-    assert status("night")["state"] == "interrupted"
-
-
 def test_pause_ends_the_process_after_the_training_under_way_and_resume_goes_on(run: Started) -> None:
-    baseline = baseline_of(run)
     until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=300)
     details = {"pause_timeout": until.isoformat(), "pause_reschedule": True}
     run.set(type="PAUSED", name="Suspended", state_details=details)
@@ -107,17 +184,16 @@ def test_pause_ends_the_process_after_the_training_under_way_and_resume_goes_on(
 
     trained = (run.campaign / "trials/0001/out/model.json").stat().st_mtime_ns
     run.site.ask("POST", f"/flow_runs/{run.id}/resume")
-    finishes_without_repeating(run, baseline)
+    finishes_without_repeating(run)
     assert (run.campaign / "trials/0001/out/model.json").stat().st_mtime_ns == trained
 
 
 def test_sigterm_from_anybody_else_frees_the_slot_and_the_run_is_resumed(site: Site, run: Started) -> None:
-    baseline = baseline_of(run)
     os.kill(run.lives[-1], signal.SIGTERM)  # as `systemctl stop` does
     site.hire("after SIGTERM")  # Prefect 3.8's worker ends if it is given the run again before that process has ended
     wait_for(lambda: not psutil.pid_exists(run.lives[0]), 60)
     assert orphans.marked(status("night")["campaign_id"]) == [] or len(run.lives) == 2
-    finishes_without_repeating(run, baseline)
+    finishes_without_repeating(run)
     ended = [name for name in run.states if name in ("Cancelled", "Failed", "Crashed", "AwaitingRetry")]
     assert ended == ["Crashed", "AwaitingRetry"], run.states
     assert len(run.lives) == 2
@@ -130,9 +206,8 @@ def test_stop_now_is_not_resumed_by_the_automation(run: Started) -> None:
 
 
 def test_a_process_that_is_killed_is_resumed_by_a_worker_and_only_its_trial_is_repeated(run: Started) -> None:
-    baseline = baseline_of(run)
     os.kill(run.lives[-1], signal.SIGKILL)
-    finishes_without_repeating(run, baseline)
+    finishes_without_repeating(run)
     assert "AwaitingRetry" in run.states
     # Prefect 3.8's worker reports one death twice, so that two processes may begin: the second one waits for the first.
     assert len(run.lives) in (2, 3)

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
+import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from gymnasium import spaces
 
 from environments import plugins
 from environments.judges import Exam, Judge, Misbehaved
+from environments.judges._playing import EnvSource, Lanes, opened
 from environments.judges.command import RESULT_BYTES, Command
 from environments.judges.control import Control
 from environments.score import Score
@@ -164,8 +170,8 @@ CHOICE = {"action": spaces.Dict(gas=spaces.Tuple([spaces.Discrete(3, start=5)]))
     ("program", "fields", "words"),
     [
         (at_step(1, "column[:] = 5; column[4] = 8"), {"id": f"{ENVIRONMENTS}:Spaces-v0", "kwargs": CHOICE}, "for action 'gas/0' in lane 4 at step 1"),
-        (policies.ZEROS, {"kwargs": {"fails": "nan"}}, "^the environment returned reward nan in lane 0 at step 3$"),
-        (policies.ZEROS, {"kwargs": {"fails": "step"}}, "^the environment failed in lane 0 at step 3: RuntimeError: a wheel"),
+        (at_step(0, "pass"), {"kwargs": {"does": "self.reward = np.nan"}}, "^the environment returned reward nan in lane 0 at step 3$"),
+        (at_step(0, "pass"), {"kwargs": {"does": "raise RuntimeError('a wheel came off')"}}, "^the environment failed in lane 0 at step 3: RuntimeError: a wheel"),
     ],
 )  # fmt: skip
 def test_what_goes_wrong_has_a_reason_and_no_score(
@@ -248,3 +254,111 @@ def test_the_result_of_a_command_is_its_score(
 def test_a_broken_result_has_a_reason_and_no_score(program: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(Misbehaved, match=words):
         run_command(program, tmp_path)
+
+
+# Lanes: the same frames and returns on any number of cores, and nothing is left behind.
+
+
+SECONDS = 60.0
+
+
+def nobody() -> None:
+    """Nobody ends the judgement."""
+
+
+CARTPOLE = EnvSource("CartPole-v1", None, {})
+
+
+def answers(lanes: int) -> Iterator[bytes]:
+    rng = np.random.default_rng(0)
+    while True:
+        yield rng.integers(0, 2, lanes).astype("<i8").tobytes()
+
+
+def played(sources: list[EnvSource], cores: int) -> tuple[list[bytes], list[float]]:
+    """Every frame, and the returns, of the first and then of the last lanes."""
+    frames, half = [], len(sources) // 2
+    with opened(sources, cores, None, SECONDS, nobody) as lanes:
+        replies = answers(len(sources))
+        for numbers in (range(half), range(half, len(sources))):
+            lanes.reset({number: 100 + number for number in numbers})
+            while lanes.active.any():
+                frames.append(lanes.frame())
+                lanes.step(next(replies))
+        return frames, lanes.returns
+
+
+def test_frames_and_returns_are_the_same_on_any_number_of_cores() -> None:
+    sources = [CARTPOLE] * 7
+    alone = played(sources, 1)
+    assert alone == played(sources, 2) == played(sources, 3)
+    assert len(set(alone[1])) > 2
+
+
+@contextmanager
+def doing(does: str, check: Callable[[], None] = nobody) -> Iterator[Lanes]:
+    """A lane of an environment that does this at its third step."""
+    source = EnvSource(f"{ENVIRONMENTS}:Drift-v0", None, {"length": 6, "does": does})
+    with opened([source], 1, Path(), SECONDS, check) as lanes:
+        lanes.reset({0: 1})
+        yield lanes
+    assert not own_children("environments.judges._process")
+
+
+def play(lanes: Lanes) -> None:
+    while lanes.active.any():
+        lanes.step(bytes(8))
+
+
+@pytest.mark.parametrize(
+    ("does", "reason"),
+    [
+        ("sys.exit(0)", "the environment failed in lane 0 at step 3: SystemExit: 0"),
+        ("os._exit(7)", "the environment's process ended with status 7; it printed last: imported an episode begins"),
+        ("os.fork() and os._exit(7); time.sleep(60)", "ended with status 7"),
+        ("time.sleep(60)", "did not come back within 2 s"),
+    ],
+)
+def test_what_a_foreign_environment_does_is_a_reason_and_nothing_else(
+    capfd: pytest.CaptureFixture[str], does: str, reason: str
+) -> None:
+    with doing(does) as lanes:
+        lanes._processes[0]._seconds = 2
+        with pytest.raises(Misbehaved, match=re.escape(reason)):
+            play(lanes)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_it_prints_is_nobody_s_and_an_array_of_one_number_is_a_reward(capfd: pytest.CaptureFixture[str]) -> None:
+    with doing('print("x" * 10**6); self.reward = np.array([9.0])') as lanes:
+        play(lanes)
+        assert lanes.returns == [9.0]
+    assert capfd.readouterr() == ("", "") and ENVIRONMENTS not in sys.modules
+
+
+def test_workers_end_with_the_process_that_started_them() -> None:
+    program = (
+        "import os, signal\n"
+        "from environments.judges import _playing\n"
+        "source = _playing.EnvSource('CartPole-v1', None, {})\n"
+        "with _playing.opened([source] * 2, 2, None, 60, lambda: None) as lanes:\n"
+        "    lanes.reset({0: 1, 1: 2})\n"
+        "    print(lanes._processes[0]._process.pid, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    worker = psutil.Process(int(done.stdout)) if psutil.pid_exists(int(done.stdout)) else None
+    assert worker is None or worker.wait(10) is None
+
+
+def test_a_judgement_ends_though_the_environment_never_comes_back() -> None:
+    started: list[int] = []
+
+    def end() -> None:
+        if started:
+            raise KeyboardInterrupt
+
+    with doing("signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)", end) as lanes:
+        started.append(1)
+        with pytest.raises(KeyboardInterrupt):
+            play(lanes)

@@ -5,30 +5,152 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import environments
 from environments import Environment
 from environments.judges import ComparisonBlock, Exam, Misbehaved
-from environments.judges.text import Text, share_of
+from environments.judges._generate import CannotGenerate, check_model
+from environments.judges.text import GENERATOR, Text, share_of
 from environments.score import Score
 from tasks.evaluate import judge_run
 from tasks.sandbox import outputs
-from tasks.sandbox.isolation import Isolation
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
 from tasks.trial import Run
 from tests.support import tiny_model
 from tests.support.act_programs import PipeCandidate
-from tests.support.fake_llm import FakeLLM, Reply
-from tests.support.text_exam import GENERATOR_OF, RIGHT, exam, hollow_model, questions, stand_in
+from tests.support.fake_llm import Asked, FakeLLM, Reply, broken, rate_limited, truncated
+from tests.support.processes import alive
 from tests.support.toy import SANDBOX
+
+TASKSET = """\
+def reward(question, completion, answer):
+    return float(completion == answer)
+"""
+
+GENERATOR_OF = """\
+import json, sys
+
+def hear():
+    return json.loads(sys.stdin.readline())
+
+def say(told):
+    sys.stdout.write(json.dumps(told) + "\\n")
+    sys.stdout.flush()
+
+def text(said, cut=False):
+    return {"text": said, "truncated": cut}
+
+def right(prompt):
+    return str(eval(prompt[-1]["content"]))
+
+how = hear()
+"""
+"""What a scripted generator begins with; a body follows it."""
+
+RIGHT = """
+say({"ready": True})
+request = hear()
+for index, prompt in reversed(list(enumerate(request["prompts"]))):
+    texts = [text(right(prompt)) for _ in range(request["samples"])]
+    say({"index": index, "completions": texts, "tokens": 3 * len(texts)})
+"""
+"""Knows every answer, and gives the last one first."""
+
+VLLM = """\
+import os, subprocess, sys
+from types import SimpleNamespace
+
+assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+
+class SamplingParams(SimpleNamespace):
+    pass
+
+class LLM:
+    def __init__(self, model, tokenizer, load_format, generation_config, trust_remote_code, mode=""):
+        assert (load_format, generation_config, trust_remote_code) == ("safetensors", "vllm", False)
+        assert os.path.isfile(os.path.join(model, "config.json"))
+        if mode == "fails":
+            raise ValueError("Free memory on device (3.1/79.2 GiB) on startup is less than desired")
+        if mode == "orphan":
+            subprocess.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(600)"], start_new_session=True)
+
+    def chat(self, prompts, sampling, use_tqdm):
+        assert all(how.stop_token_ids == [2, 5] for how in sampling)
+        outputs = []
+        for prompt, how in zip(prompts, sampling, strict=True):
+            said = str(eval(prompt[-1]["content"]))
+            one = SimpleNamespace(text=said, token_ids=[0] * min(2, how.max_tokens), finish_reason="stop")
+            outputs.append(SimpleNamespace(outputs=[one] * how.n))
+        return outputs
+"""
+"""The little of vLLM that the generator calls."""
+
+
+def questions(many: int) -> list[dict[str, str]]:
+    """Sums."""
+    return [{"id": f"{at:016x}", "question": f"{at}+1", "answer": str(at + 1)} for at in range(many)]
+
+
+def exam(folder: Path, rows: Iterable[dict[str, Any]], seed: int = 7, **more: Any) -> Exam:
+    """A look at these questions, with the taskset beside them."""
+    (folder / "taskset.py").write_text(TASKSET)
+    pool = folder / "prepared" / "judge" / "search.jsonl"
+    pool.parent.mkdir(parents=True, exist_ok=True)
+    (folder / "prepared" / "data").mkdir(exist_ok=True)
+    pool.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return Exam(seed, prepared=folder / "prepared", folder=folder, **more)
+
+
+def stand_in(folder: Path) -> Path:
+    """A command `vllm`, beside a Python that has the module above."""
+    own = folder / "bin"
+    own.mkdir(parents=True, exist_ok=True)
+    (own / "vllm.py").write_text(VLLM)
+    (own / "run.py").write_text(
+        "import runpy, sys\nsys.argv = [word for word in sys.argv[1:] if word not in ('-I', '-B')]\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    for name in ("vllm", "python"):
+        (own / name).write_text(f'#!/bin/sh\nexec {sys.executable} -B {own}/run.py "$@"\n')
+        (own / name).chmod(0o755)
+    return own / "vllm"
+
+
+def hollow_model(folder: Path) -> Path:
+    """What passes for a model where nobody loads it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text('{"eos_token_id": 2}')
+    (folder / "generation_config.json").write_text('{"eos_token_id": [2, 5], "top_k": 1}')
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"")
+    return folder
+
+
+def generate(
+    backend: str, model: object, asked: dict[str, Any], python: str | Path = sys.executable, **how: Any
+) -> tuple[list[dict[str, Any]], str]:
+    """What the generator says to a request, and what it prints besides."""
+    lines = [{"batch": 64, "concurrency": 8, "retries": 2, "request_seconds": 20.0} | how, asked]
+    done = subprocess.run(
+        [str(python), "-I", "-B", str(GENERATOR), backend, str(model), "cpu"],
+        input="".join(json.dumps(line) + "\n" for line in lines), capture_output=True, text=True,
+    )  # fmt: skip
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def request(*prompts: str, **more: Any) -> dict[str, Any]:
+    asked = [[{"role": "user", "content": prompt}] for prompt in prompts]
+    settings = {"samples": 2, "temperature": 1.0, "max_tokens": 8, "seed": 1}
+    return {"prompts": asked, **settings, **more}
 
 
 def judged(body: str, folder: Path, look: Exam, prelude: str = GENERATOR_OF, **settings: Any) -> Score:
@@ -64,15 +186,6 @@ def test_a_unit_is_the_mean_reward_of_a_questions_samples_and_the_rest_stands_be
     assert first["expected"] == str(eval(first["text"]))
     assert sorted(first["sampled"]["completions"]) == sorted([first["expected"], "none"] * 2)
     assert sorted(first["sampled"]["rewards"]) == [0.0, 0.0, 1.0, 1.0]
-
-
-def test_a_taskset_of_plain_functions_asks_and_pays_with_all_that_a_line_holds(tmp_path: Path) -> None:
-    look = exam(tmp_path, [row | {"unit": "m"} for row in questions(3)])
-    (tmp_path / "taskset.py").write_text(
-        'def prompt(question):\n    return [{"role": "system", "content": "Add."}, {"role": "user", "content": question}]\n'
-        'def reward(question, completion, answer, unit):\n    return float(completion == answer and unit == "m")\n'
-    )
-    assert judged(HALF, tmp_path, look).units == (0.5,) * 3
 
 
 def test_the_seed_draws_the_questions_and_their_order_and_the_samples(tmp_path: Path) -> None:
@@ -113,17 +226,26 @@ def test_the_blocks_of_a_comparison_share_out_the_pool() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "change", "words"),
     [
-        ("say({'failed': 'diverged: NaN'})", "^diverged: NaN$"),
-        ("say(UP); hear(); import time; time.sleep(60)", "after 0 of 2 answers: did not answer within"),
-        ("say(UP); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", "bytes where one line was due"),
-        ("say(UP); say({'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}); hear()", "not asked, prompt 2"),
+        ("say({'failed': 'diverged: NaN'})", (), "^diverged: NaN$"),
+        ("say(UP); hear(); import time; time.sleep(60)", (), "after 0 of 2 answers: did not answer within"),
+        ("say(UP); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", (), "bytes where one line was due"),
+        ("say(UP); say({'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}); hear()", (), "not asked, prompt 2"),
+        (RIGHT, ("def reward(", "def rewards("), "has no function reward, and exports 0 subclasses of vf.Taskset"),
+        (RIGHT, ("return ", "return float('nan') * "), "the reward of question 0+. is nan, not a finite number"),
+        (RIGHT, ("return ", "raise SystemExit(0); "), "the reward of question 0+. failed .SystemExit: 0"),
+        (RIGHT, ("return ", "import re; re.match('(a+)+b', 'a' * 60); "), r"within 2 s.*\[text\] reward_seconds"),
     ],
 )
-def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words: str, tmp_path: Path) -> None:
+def test_a_generator_that_fails_or_a_taskset_that_cannot_score_is_no_score_and_has_its_reason(
+    body: str, change: tuple[str, str] | tuple[()], words: str, tmp_path: Path
+) -> None:
+    look, taskset = exam(tmp_path, questions(2)), tmp_path / "taskset.py"
+    if change:
+        taskset.write_text(taskset.read_text().replace(*change))
     with pytest.raises(Misbehaved, match=words):
-        judged(f"UP = {{'ready': True}}\n{body}", tmp_path, exam(tmp_path, questions(2)), answer_seconds=2.0)
+        judged(f"UP = {{'ready': True}}\n{body}", tmp_path, look, answer_seconds=2.0, reward_seconds=2)
 
 
 def test_questions_that_failed_refuse_the_score_with_their_number_and_the_first_reason(tmp_path: Path) -> None:
@@ -137,28 +259,6 @@ def test_questions_that_failed_refuse_the_score_with_their_number_and_the_first_
     kept = {one["question"]: one["sampled"] for one in answers(tmp_path)}
     assert kept["0" * 16] == {"error": "HTTP 500\x1b[31m"}
     assert kept["0" * 15 + "4"]["rewards"] == [1.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("def reward(", "def rewards(", "has no function reward, and exports 0 subclasses of vf.Taskset"),
-        ("return float(", "return float('nan') * float(", "the reward of question 0+. is nan, not a finite number"),
-        ("return float(", "raise SystemExit(0); float(", "the reward of question 0+. failed .SystemExit: 0"),
-        (
-            "return",
-            "import re; re.match('(a+)+b', 'a' * 60); ",
-            r"did not come back within 2 s.*\[text\] reward_seconds",
-        ),
-    ],
-)
-def test_a_taskset_that_cannot_score_is_no_score(old: str, new: str, words: str, tmp_path: Path) -> None:
-    look = exam(tmp_path, questions(2))
-    taskset = tmp_path / "taskset.py"
-    assert old in taskset.read_text()
-    taskset.write_text(taskset.read_text().replace(old, new))
-    with pytest.raises(Misbehaved, match=words):
-        judged(RIGHT, tmp_path, look, reward_seconds=2)
 
 
 # Before anything starts
@@ -180,7 +280,7 @@ def test_settings_that_cannot_work_are_refused_with_the_remedy(settings: dict[st
 # In the sandbox
 
 
-def environment(folder: Path, settings: str = "", guards: str = "") -> Environment:
+def environment(folder: Path, settings: str = "") -> Environment:
     """An environment whose folder and questions lie there."""
     own = folder / "environment"
     own.mkdir(exist_ok=True)
@@ -193,7 +293,7 @@ def environment(folder: Path, settings: str = "", guards: str = "") -> Environme
     return environments.load(own).model_copy(update={"prepared": folder / "prepared"})
 
 
-def judged_run(given: Environment, folder: Path, isolation: Isolation = SANDBOX) -> tuple[Score, TrialDir]:
+def judged_run(given: Environment, folder: Path) -> tuple[Score, TrialDir]:
     """The score of a run that left a model in out/."""
     given.check()
     place = TrialDir(folder / "trial")
@@ -203,24 +303,24 @@ def judged_run(given: Environment, folder: Path, isolation: Isolation = SANDBOX)
         dir=place.path, seed=1, seconds=1.0, status="finished", isolation="none",
         checkpoint=outputs.checkpoint(place.out), program=workspace.program_digest(place),
     )  # fmt: skip
-    return judge_run("test/text", given, isolation, place, run, seed=8), place
+    return judge_run("test/text", given, SANDBOX, place, run, seed=8), place
+
+
+ORPHAN = "import time; time.sleep(600)"
 
 
 def test_vllm_runs_in_the_sandbox_which_ends_what_it_leaves_behind(tmp_path: Path) -> None:
-    before = set(engines())
+    before = {*alive(ORPHAN)}
     hollow_model(tmp_path / "trial" / "out" / "model")
     vllm = json.dumps(str(stand_in(tmp_path)))
     given = environment(tmp_path, f'backend = "vllm"\nvllm = {vllm}\nvllm_args = {{mode = "orphan"}}')
     score, place = judged_run(given, tmp_path)
-    assert score.error is None and set(engines()) <= before
+    assert score.error is None and {*alive(ORPHAN)} <= before
     assert score.units == (1.0,) * 3
     assert len((place.judged / "answers.jsonl").read_text().splitlines()) == 3
-
-
-def engines() -> list[int]:
-    """The engines of stand-ins that run."""
-    processes = psutil.process_iter(["cmdline", "pid"])
-    return [one.info["pid"] for one in processes if "import time; time.sleep(600)" in (one.info["cmdline"] or ())]
+    model, python = tmp_path / "trial/out/model", stand_in(tmp_path).with_name("python")
+    (told,) = generate("vllm", model, request("1"), python=python, vllm_args={"mode": "fails"})[0]
+    assert told["failed"].startswith("did not start: vLLM: ValueError: Free memory on device")
 
 
 def test_an_endpoint_is_asked_from_in_the_sandbox_with_a_key_that_no_log_has(
@@ -274,3 +374,133 @@ def test_a_real_vllm_judges_a_model(tmp_path: Path) -> None:
     assert score.error is None, place.judge_log.read_text()[-5000:]
     assert score.n == 3
     assert 0 < score.also["tokens/mean"] <= 8
+
+
+# The generator as a program: spoken to over its pipes, with real servers and processes behind it.
+
+
+def choices(*texts: str, tokens: int = 4) -> Reply:
+    """An answer with several choices."""
+    made = [{"message": {"content": text}, "finish_reason": "stop"} for text in texts]
+    return Reply(body=json.dumps({"choices": made, "usage": {"completion_tokens": tokens}}))
+
+
+def asked_of(server: FakeLLM, asked: dict[str, Any], **how: Any) -> list[dict[str, Any]]:
+    told, noise = generate("openai", "night", asked, base_url=server.url, **how)
+    assert told[0] == {"ready": True}, noise
+    return told[1:]
+
+
+# An endpoint
+
+
+def test_every_prompt_is_completed_by_one_request_with_the_judges_sampling() -> None:
+    with FakeLLM(lambda asked: choices(f"{asked.last}!", f"{asked.last}?"), key="secret-key") as server:
+        told = asked_of(server, request("a", "b"), key="secret-key")
+    assert sorted(told, key=lambda reply: reply["index"]) == [
+        {"index": index, "completions": [{"text": f"{name}{sign}", "truncated": False} for sign in "!?"], "tokens": 4}
+        for index, name in enumerate("ab")
+    ]
+    body = server.requests[0].body
+    assert {key: body[key] for key in ("model", "n", "temperature", "top_p", "max_tokens")} == {
+        "model": "night", "n": 2, "temperature": 1.0, "top_p": 1.0, "max_tokens": 8,
+    }  # fmt: skip
+    assert len({asked.body["seed"] for asked in server.requests}) == 2
+
+
+def test_a_server_that_takes_no_notice_of_n_is_asked_until_there_are_enough() -> None:
+    with FakeLLM([truncated("1"), Reply("2", usage=(9, 5)), Reply("3", usage=(9, 5))]) as server:
+        (told,) = asked_of(server, request("a", samples=3))
+    assert [one["text"] for one in told["completions"]] == ["1", "2", "3"]
+    assert [one["truncated"] for one in told["completions"]] == [True, False, False]
+    assert told["tokens"] == 20 + 5 + 5
+    assert [asked.body["n"] for asked in server.requests] == [3, 2, 1]
+
+
+def test_a_question_that_goes_on_failing_is_an_error_and_the_others_are_answered() -> None:
+    bad = {"gone": broken(502), "long": Reply("context is too long", status=400), "page": Reply(body="<html>")}
+    passing = {"busy": rate_limited()}
+
+    def script(asked: Asked) -> Reply:
+        return bad.get(asked.last) or passing.pop(asked.last, choices("1", "2"))
+
+    with FakeLLM(script) as server:
+        told = asked_of(server, request(*bad, "busy", "good"), retries=1)
+    replies = {reply["index"]: reply for reply in told}
+    assert "InternalServerError: " in replies[0]["error"] and "context is too long" in replies[1]["error"]
+    assert "error" in replies[2]
+    assert [len(replies[at]["completions"]) for at in (3, 4)] == [2, 2]
+    assert sum(asked.last == "long" for asked in server.requests) == 1, "it is refused for good"
+
+
+# What is no model
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("pytorch_model.bin", "", "pytorch_model.bin in model: weights are read from safetensors only"),
+        (
+            "config.json",
+            '{"auto_map": {"AutoModel": "modeling.Mine"}}',
+            "config.json in model: it is code or names some",
+        ),
+        ("adapter_config.json", "{}", "merge it into its base"),
+    ],
+)
+def test_a_model_that_could_run_code_is_refused(name: str, text: str, words: str, tmp_path: Path) -> None:
+    model = hollow_model(tmp_path / "model")
+    (model / name).parent.mkdir(exist_ok=True)
+    (model / name).write_text(text)
+    with pytest.raises(CannotGenerate, match=words):
+        check_model(model, model)
+
+
+# A model in its own process
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # importing transformers takes long where others have the core
+def test_a_model_is_sampled_as_its_seed_says_and_each_prompt_for_itself(tmp_path: Path) -> None:
+    model = tiny_model.save(tmp_path / "model")
+    ask = request("1+2", "3", "12+3+4", samples=6)
+
+    def replies(**more: Any) -> list[dict[str, Any]]:
+        told, noise = generate("transformers", model, ask | more)
+        assert told[0] == {"ready": True}, noise
+        return told[1:]
+
+    first = replies()
+    assert first == replies() and first != replies(seed=2)
+    assert sorted(reply["index"] for reply in first) == [0, 1, 2]
+    assert all(len({one["text"] for one in reply["completions"]}) > 1 for reply in first)
+    assert all(len(reply["completions"]) == 6 and 0 < reply["tokens"] <= 6 * 8 for reply in first)
+    greedy = replies(temperature=0.0)
+    assert all(len({one["text"] for one in reply["completions"]}) == 1 for reply in greedy)
+    alone, _ = generate("transformers", model, ask | {"temperature": 0.0}, batch=1)
+    assert sorted(alone[1:], key=str) == sorted(greedy, key=str), "padding and batches change nothing of it"
+
+
+def with_nan(folder: Path) -> None:
+    from safetensors import torch
+
+    state = torch.load_file(folder / "model.safetensors")
+    state["model.norm.weight"][0] = float("nan")
+    torch.save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (with_nan, "diverged: the model's weights hold NaN"),
+        (lambda folder: (folder / "chat_template.jinja").unlink(), "has no chat template"),
+        (lambda folder: None, "prompt and max_tokens make up to 1005 tokens, the model takes 64"),
+    ],
+)
+def test_a_broken_model_is_refused_with_the_reason(harm: Callable[[Path], object], words: str, tmp_path: Path) -> None:
+    folder = tiny_model.save(tmp_path / "model")
+    harm(folder)
+    told, _ = generate("transformers", folder, request("1+2", max_tokens=1000))
+    assert words in told[-1]["failed"]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from environments.space import Choice, Space
+from environments.plugins import Refused
+from environments.space import Choice, Float, Space
+from tasks.propose import load
 from tasks.proposers._numeric import Numeric
 from tasks.proposers.cmaes import Cmaes
 from tasks.proposers.random_search import RandomSearch
@@ -24,10 +27,7 @@ from tests.support.histories import decided
 from tests.support.lazy import LazyModule
 from tests.support.spaces import PLANE, SWITCHES, cancelled, check, defaults, distance, scores, spaces, started
 
-if TYPE_CHECKING:
-    from tasks.proposers import gp
-else:
-    gp = LazyModule("tasks.proposers.gp")
+gp, learning = LazyModule("tasks.proposers.gp"), LazyModule("tasks.proposers.learned")
 
 every_search = pytest.mark.parametrize("search", ["Tpe", "Cmaes", "Gp"], indirect=True)
 
@@ -119,3 +119,37 @@ def test_whatever_happened_a_search_proposes_something_new_in_the_space(
         score = None if isinstance(outcome, str) else outcome
         trial = decided(history, score, defaults(space) | suggestion.params, higher_is_better=higher)
         history += (cancelled(trial, 3.2, None) if isinstance(outcome, str) else trial,)
+
+
+# Learned: a policy that learns from everybody's trials, and nothing kept between calls.
+
+LINE: Space = {"x": Float(low=0.0, high=1.0, default=0.5)}
+
+
+def led(history: History, truth: Callable[[Params], float | None], count: int, earlier: History = ()) -> History:
+    """The history after so many trials that it proposed."""
+    for _ in range(count):
+        seed = derive(history[0].runs[0].seed, "propose", len(history), 1)
+        suggestion = learning.Learned(startup=4).propose(Brief(LINE, history, seed=seed, earlier=earlier))
+        assert suggestion is not None
+        history += (decided(history, truth(suggestion.params), suggestion.params),)
+    return history
+
+
+def test_an_earlier_campaign_helps_from_the_first_trial_on() -> None:
+    def truth(params: Params) -> float:
+        return -abs(float(params["x"]) - 0.85)
+
+    def found(seed: int, earlier: History) -> float:
+        return max(truth(trial.proposal.params) for trial in led(started(LINE, -0.35, seed), truth, 3, earlier))
+
+    past = led(started(LINE, -0.35, 99), truth, 20)
+    with_past = [found(seed, past) for seed in range(2)]
+    assert min(with_past) > -0.05 and np.mean(with_past) > np.mean([found(seed, ()) for seed in range(2)])
+
+
+def test_without_torch_it_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "tasks.proposers.learned", raising=False)
+    with pytest.raises(Refused, match=r"'torch'.*install"):
+        load("learned", {})

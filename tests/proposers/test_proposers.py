@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
@@ -15,12 +18,12 @@ import environments
 from environments import Environment, plugins
 from tasks import propose
 from tasks.propose import PROPOSERS
-from tasks.proposers import Proposer
 from tasks.proposing.brief import Pending
 from tasks.trial import History, Proposal
 from tests.support.histories import decided, history_of
-from tests.support.proposals import next_proposal
-from tests.support.toy import QUADRATIC, quadratic
+from tests.support.processes import wait_for
+from tests.support.proposals import brief_of, next_proposal
+from tests.support.toy import GREEDY, QUADRATIC, quadratic, start, status, told
 
 ASKING = ("agent", "best_of_n", "ensemble", "hybrid", "llm", "llm_diff")
 OTHERS = ("scripted", "inbox")
@@ -106,40 +109,80 @@ def test_grid_visits_every_point_exactly_once_and_then_stops(tmp_path: Path, poi
     assert len(visited) == len(set(visited)) == total
 
 
-AGAIN = '''\
-"""Again: the champion once more, with another x."""
-
-from __future__ import annotations
-
-from tasks.proposers import Brief, Proposer, Suggestion
-from tasks.trial import best
+# The proposer `scripted`: a list, one entry after the other, whatever became of those before.
 
 
-class Again(Proposer):
-    """The champion's other parameters once more."""
-
-    def propose(self, brief: Brief) -> Suggestion | None:
-        champion = best(brief.history)
-        return Suggestion({**champion.proposal.params, "x": 0.125}, "does it hold?") if champion else None
-'''
-
-
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, **files: str) -> str:
-    """A package folder with these files, which can be imported for the length of a test."""
-    folder = tmp_path / "plugs" / name
-    folder.mkdir(parents=True)
-    for stem, text in {"__init__": "", **files}.items():
-        (folder / f"{stem}.py").write_text(text)
-    monkeypatch.syspath_prepend(str(folder.parent))
-    return name
+LIST = ({"rationale": "lower", "params": {"x": 1.5}}, {"rationale": "lower still", "params": {"x": 1.0}})
+EDIT = """\
+--- a/fit.py
++++ b/fit.py
+@@ -6,1 +6,1 @@
+-(args.out / "model.json").write_text(json.dumps({"x": args.x}))
++(args.out / "model.json").write_text(json.dumps({"x": args.x / 2}))
+"""
 
 
-def test_a_file_dropped_into_the_folder_is_a_proposer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = package(tmp_path, monkeypatch, "dropped_in", again=AGAIN, _private="")
-    assert plugins.names(place) == ("again",)
-    again = plugins.load(place, "again", Proposer)()  # type: ignore[type-abstract]
-    environment = mixed(tmp_path)
-    history = history_of(environment, 5)
-    proposal = next_proposal(environment, again, history, seed=3)
-    assert proposal is not None
-    assert (proposal.params, proposal.proposer) == ({**history[4].proposal.params, "x": 0.125}, "again")
+@pytest.fixture
+def problem(tmp_path: Path) -> Environment:
+    return environments.load(quadratic(tmp_path / "quadratic"))
+
+
+def scripted_proposals(problem: Environment, *entries: dict[str, Any]) -> list[Proposal]:
+    """Every proposal of a list, each decided as a discard."""
+    scripted, history = propose.load("scripted", {"proposals": entries}), history_of(problem, 0)
+    found = []
+    while (proposal := next_proposal(problem, scripted, history, seed=len(history))) is not None:
+        found.append(proposal)
+        trial = decided(history, 9.0, proposal.params)
+        history += (replace(trial, proposal=proposal),)
+    return found
+
+
+def test_a_list_is_proposed_in_its_order_and_then_no_more(problem: Environment) -> None:
+    found = scripted_proposals(problem, *LIST)
+    assert [one.params["x"] for one in found] == [1.5, 1.0]
+    assert [(one.rationale, one.proposer) for one in found] == [("lower", "scripted"), ("lower still", "scripted")]
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ({"params": {"x": 99.0}}, "99.0"),
+        ({"edit": EDIT.replace("fit.py", "judge.py")}, "judge.py"),
+        ({"params": {"x": 2.5}}, "same"),
+    ],
+)
+def test_an_entry_that_cannot_be_tried_is_turned_down_once_and_the_next_one_takes_the_turn(
+    problem: Environment, bad: dict[str, Any], why: str
+) -> None:
+    first, second = scripted_proposals(problem, {"rationale": "bad", **bad}, *LIST)
+    assert [first.params["x"], second.params["x"]] == [1.5, 1.0]
+    assert len(first.turned_down) == 1 and why in first.turned_down[0]
+    assert second.turned_down == ()
+
+
+def test_an_edit_changes_the_champions_program(problem: Environment) -> None:
+    scripted = propose.load("scripted", {"proposals": [{"rationale": "half of it", "edit": EDIT}]})
+    suggestion = scripted.propose(brief_of(problem, history_of(problem, 0)))
+    assert suggestion is not None and suggestion.files is not None
+    assert "args.x / 2" in suggestion.files["fit.py"]
+    assert scripted.edits and not propose.load("scripted", {"proposals": LIST}).edits
+
+
+# The proposer `inbox`: a campaign that tries what is put in, and waits in between.
+
+
+def test_a_campaign_waits_for_proposals_and_tries_nothing_else(tmp_path: Path, home: Path, server: str) -> None:
+    folder = quadratic(tmp_path / "quad")
+    options = ("--name", "night", "--proposer", "inbox", "--trials", "2", *GREEDY)
+    with start("run", str(folder), *options, server=server) as process:
+        for number, x in enumerate((1.5, 1.0), 1):
+            wait_for((home / f"night/trials/{number - 1:04d}/trial.json").is_file)
+            told("propose", "night", "--params", json.dumps({"x": x}), "--rationale", "nearer")
+        assert process.wait() == 0
+    known = status("night")
+    assert [(one["proposer"], one["params"]["x"]) for one in known["trials"]] == [
+        ("baseline", 2.5),
+        ("inbox", 1.5),
+        ("inbox", 1.0),
+    ]

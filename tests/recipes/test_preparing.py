@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import tomlkit
 
 import environments
 from environments import Environment, plugins
@@ -22,14 +24,14 @@ from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.evaluate import judge_run
 from tasks.recipes import output, preparing
-from tasks.recipes.output import Unfit
 from tasks.stats import holdout_uses
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal
+from tests.support.noisy import settled
 from tests.support.question_pool import RECIPE, TOML, pool
-from tests.support.toy import SANDBOX, quadratic
+from tests.support.toy import GREEDY, SANDBOX, nightshift, quadratic
 from tests.support.trusting import trusted
 
 
@@ -104,6 +106,17 @@ def test_a_preparation_that_is_killed_leaves_nothing_that_is_taken_for_whole(tmp
 # What a recipe sees
 
 
+SHUT = """
+def is_shut(path):
+    try:
+        open(path).close()
+    except OSError:
+        return True
+    return False
+
+"""
+
+
 def test_a_recipe_reads_its_own_files_and_what_its_settings_name_and_nothing_else(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,17 +128,15 @@ def test_a_recipe_reads_its_own_files_and_what_its_settings_name_and_nothing_els
     look = (
         "import os, socket, words\n"
         "assert os.path.exists(settings['model'] + '/config.json') and words.ONE == 1\n"
-        f"for path in ('environment.toml', {str(tmp_path / 'pool/judge.py')!r}, {str(home / 'secret')!r}):\n"
-        "    try:\n        open(path).close()\n"
-        "    except OSError:\n        pass\n"
-        "    else:\n        raise SystemExit(f'it sees {path}')\n"
+        f"paths = ('environment.toml', {str(tmp_path / 'pool/judge.py')!r}, {str(home / 'secret')!r})\n"
+        "assert all(map(is_shut, paths)), paths\n"
         "assert not [name for name in os.environ if 'TOKEN' in name or 'KEY' in name]\n"
         "assert os.environ['HF_HUB_OFFLINE'] == '1' and os.environ['CUDA_VISIBLE_DEVICES'] == ''\n"
         "try:\n    socket.create_connection(('127.0.0.1', 9), 1)\n"
         "except ConnectionRefusedError:\n    pass\n"
         "except OSError as shut:\n    print('no network', shut)\n"
     )
-    environment = pool(tmp_path / "pool", RECIPE + look, f'files = ["words.py"]\nsettings.model = "{model}"\n')
+    environment = pool(tmp_path / "pool", RECIPE + SHUT + look, f'files = ["words.py"]\nsettings.model = "{model}"\n')
     (environment.folder / "words.py").write_text("ONE = 1\n")
     home.mkdir()
     (home / "secret").touch()
@@ -145,16 +156,25 @@ def test_a_recipe_with_network_shares_the_users_cache_but_not_the_token_beside_i
         f"assert os.environ['HF_HUB_CACHE'] == {str(cache / 'hub')!r}\n"
         "assert os.environ['HF_HUB_OFFLINE'] == '1'\n"
         "pathlib.Path(os.environ['HF_HUB_CACHE'], 'fetched').write_text('x')\n"
-        f"try:\n    open({str(cache / 'token')!r}).close()\n"
-        "except OSError:\n    pass\n"
-        "else:\n    raise SystemExit('it sees the token')\n"
+        f"assert is_shut({str(cache / 'token')!r})\n"
     )
-    environment = pool(tmp_path / "pool", RECIPE + look, "network = true\n")
+    environment = pool(tmp_path / "pool", RECIPE + SHUT + look, "network = true\n")
     make(environment, home)
     assert (cache / "hub/fetched").read_text() == "x"
 
 
 # What goes wrong
+
+
+SEARCH = RECIPE + "(folder / 'judge/search.jsonl').write_text('%s')"
+TRAIN = (
+    RECIPE
+    + """
+row = {"id": "%s", "question": "%s", "answer": 1}
+(folder / "data/train.jsonl").write_text(json.dumps(row))
+"""
+)
+"""The first of the report's questions has the number 9."""
 
 
 @pytest.mark.parametrize(
@@ -168,6 +188,17 @@ def test_a_recipe_with_network_shares_the_users_cache_but_not_the_token_beside_i
             "more than 0.01 GiB: raise [prepare] disk_gb",
         ),
         (RECIPE + "(folder / 'notes.txt').touch()", "", "notes.txt stands beside data and judge"),
+        (SEARCH % "not json", "", "judge/search.jsonl, line 1: Invalid JSON"),
+        (SEARCH % ('\\n{"question": "a", "answer": "b"}'), "", "line 2: id: Field required"),
+        (
+            RECIPE + "(folder / 'judge/search.jsonl').write_text(' ' * (2**20 + 2))",
+            "",
+            "line 1 is longer than 1048576 bytes",
+        ),
+        (TRAIN % (f"{9:016x}", "other"), "", "line 1: id 0000000000000009 stands in train.jsonl already"),
+        (TRAIN % ("other", " 9 + 1 "), "", "question 9 + 1 stands in train.jsonl already"),
+        (RECIPE + "(folder / 'data/odd').symlink_to('/etc/passwd')", "", "data/odd is no plain file"),
+        (RECIPE + "(folder / 'data/odd').hardlink_to(folder / 'judge/report.jsonl')", "", "data/odd is no plain file"),
     ],
 )
 def test_a_recipe_that_fails_is_refused_with_its_last_words_and_leaves_nothing(
@@ -182,62 +213,6 @@ def test_a_recipe_that_fails_is_refused_with_its_last_words_and_leaves_nothing(
     assert ("\n| no such thing" in str(refused.value)) == ("SystemExit" in recipe), "cleaned"
     assert beside(home) == []
     assert [path.suffix for path in (home / preparing.FOLDER).glob("*.log")] == [".log"]
-
-
-# What is fit for use
-
-
-def written(folder: Path, **files: str) -> Path:
-    """A folder as a recipe leaves it: data, and judge with three files of a question each; `files` are laid over."""
-    for name in ("data", "judge"):
-        (folder / name).mkdir(parents=True)
-    lines = {
-        f"judge/{n}.jsonl": f'{{"id": "{n}", "question": "{n}?", "answer": 1}}\n'
-        for n in ("search", "confirm", "report")
-    }
-    for name, text in (lines | files).items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "why"),
-    [
-        ("judge/search.jsonl", "not json", "judge/search.jsonl, line 1: Invalid JSON"),
-        ("judge/search.jsonl", '\n{"question": "a", "answer": "b"}', "line 2: id: Field required"),
-        ("judge/search.jsonl", " " * (2**20 + 2), "line 1 is longer than 1048576 bytes"),
-        (
-            "data/train.jsonl",
-            '{"id": "report", "question": "other", "answer": 1}',
-            "judge/report.jsonl, line 1: id report stands in train.jsonl already",
-        ),
-        (
-            "data/train.jsonl",
-            '{"id": "other", "question": " report? ", "answer": 1}',
-            "question report? stands in train.jsonl already",
-        ),
-    ],
-)
-def test_questions_that_a_judge_cannot_trust_are_refused(tmp_path: Path, name: str, text: str, why: str) -> None:
-    assert output.check_questions(written(tmp_path / "good")) == {"search": 1, "confirm": 1, "report": 1}
-    with pytest.raises(Unfit) as unfit:
-        output.check_questions(written(tmp_path / "bad", **{name: text}))
-    assert why in str(unfit.value)
-
-
-def test_links_pipes_and_files_with_two_names_are_refused(tmp_path: Path) -> None:
-    folder = written(tmp_path / "made")
-    plain = output.contents(folder)
-    assert sorted(plain) == ["judge/confirm.jsonl", "judge/report.jsonl", "judge/search.jsonl"]
-    for spoil in (
-        lambda path: path.symlink_to("/etc/passwd"),
-        lambda path: os.link(folder / "judge/report.jsonl", path),
-    ):
-        spoil(folder / "data/odd")
-        with pytest.raises(Unfit, match="data/odd is no plain file"):
-            output.contents(folder)
-        (folder / "data/odd").unlink()
 
 
 # What was made stays what it is
@@ -306,13 +281,11 @@ def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(
 
 
 def test_a_program_reads_the_data_and_the_judge_its_own_questions_for_each_use(tmp_path: Path, home: Path) -> None:
-    look = (
-        "import json, os, pathlib\n"
+    look = SHUT + (
+        "import json, pathlib\n"
         "data = pathlib.Path(json.loads(pathlib.Path('config.json').read_text())['data'])\n"
         "assert len((data / 'train.jsonl').read_text().splitlines()) == 3\n"
-        "try:\n    os.listdir(data.parent / 'judge')\n"
-        "except OSError:\n    pass\n"
-        "else:\n    raise SystemExit('it sees what the judge asks')\n"
+        "assert is_shut(data.parent / 'judge/search.jsonl'), 'it sees what the judge asks'\n"
     )
     environment = preparing.laid(pool(tmp_path / "pool"), home)
     fit = environment.folder / "fit.py"
@@ -342,16 +315,18 @@ def charged(place: Path, *uses: tuple[str, int, bool | None]) -> list[float]:
     return levels
 
 
-def test_a_use_is_charged_once_however_often_it_is_resumed(tmp_path: Path) -> None:
-    place = tmp_path / "pool-1"
-    assert holdout_uses.uses(place) == ()
+def test_a_use_is_charged_once_however_often_it_is_resumed_to_one_account_of_the_same_questions(tmp_path: Path) -> None:
+    place, same, other = (tmp_path / f"pool-{n}" for n in range(3))
+    for pool_of, text in ((place, "1+2"), (same, "1+2"), (other, "1+3")):
+        (pool_of / "judge").mkdir(parents=True)
+        (pool_of / "judge/report.jsonl").write_text(text)
     found = [holdout_uses.charge(place, *one) for one in (("a", 1), ("a", 1), ("b", 1), ("a", 2), ("b", 1))]
     assert found == [(0, 0.05 / 2), (0, 0.05 / 2), (1, 0.05 / 6), (2, 0.05 / 12), (1, 0.05 / 6)]
     with holdout_uses.path_of(place).open("a") as file:
         file.write('{"campaign": "c", "lo')
-    assert holdout_uses.charge(place, "c", 1) == (3, 0.05 / 20)
+    assert holdout_uses.charge(same, "c", 1) == (3, 0.05 / 20) and charged(other, ("c", 1, None)) == [0.05 / 2]
     holdout_uses.conclude(place, "b", 1, True)
-    assert holdout_uses.charge(place, "b", 1) == (1, 0.05 / 6)
+    assert holdout_uses.charge(same, "b", 1) == (1, 0.05 / 6)
     assert [use.key for use in holdout_uses.uses(place)] == [("a", 1), ("b", 1), ("a", 2), ("c", 1)]
 
 
@@ -364,20 +339,6 @@ def test_all_uses_of_a_pool_share_one_error_rate_and_a_pass_hands_its_level_on(t
         tmp_path / "mixed", ("a", 1, False), ("b", 1, True), ("c", 1, False), ("d", 1, None), ("e", 1, None)
     )
     assert mixed == pytest.approx([0.05 / 2, 0.05 / 6, 0.05 / 6 + 0.05 / 12, 0.05 / 20, 0.05 / 30])
-
-
-def asking(place: Path, text: str) -> Path:
-    """A prepared folder with these report questions."""
-    (place / "judge").mkdir(parents=True)
-    (place / "judge/report.jsonl").write_text(text)
-    return place
-
-
-def test_the_same_questions_have_one_account_whatever_made_them(tmp_path: Path) -> None:
-    one, same, other = (asking(tmp_path / f"pool-{n}", text) for n, text in enumerate(("1+2", "1+2", "1+3")))
-    assert charged(one, ("a", 1, False)) == [0.05 / 2]
-    assert charged(same, ("b", 1, False), ("a", 1, None)) == [0.05 / 6, 0.05 / 2]
-    assert charged(other, ("b", 1, None)) == [0.05 / 2]
 
 
 CHARGES = """
@@ -418,28 +379,78 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
         preparation.prepare(quad, {}, as_json=False)
 
 
-def helpers_in(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have bundled helpers looked for in another folder."""
-    ours = plugins.folder
-    monkeypatch.setattr(plugins, "folder", lambda name: elsewhere if name == "environments.helpers" else ours(name))
-
-
 def test_a_campaign_keeps_the_helpers_that_it_began_with(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = "from making import identity\n" + RECIPE
-    environment = pool(tmp_path / "pool", more='helpers = ["making"]\n')
-    (tmp_path / "pool/recipes").mkdir()
-    (tmp_path / "pool/recipes/prepare.py").write_text(recipe)
-    toml = tmp_path / "pool/environment.toml"
-    toml.write_text(toml.read_text() + 'program = "recipes/prepare.py"\n')
+    environment = pool(tmp_path / "pool", recipe, more='helpers = ["making"]\n')
     ledger = CampaignSpec.of(environment=str(trusted(environment.folder)), name="n").open()
     ensure_prepared(ledger, "here")
     place = ledger.environment.prepared
     elsewhere = tmp_path / "helpers"
     elsewhere.mkdir()
     (elsewhere / "making.py").write_text("def identity(question): return question\n")
-    helpers_in(elsewhere, monkeypatch)
+    ours = plugins.folder
+    monkeypatch.setattr(plugins, "folder", lambda name: elsewhere if name == "environments.helpers" else ours(name))
     assert Ledger.open("n").environment.prepared == place
     ledger.verify()
     assert preparing.place(environments.load(tmp_path / "pool"), home) != place
+
+
+# What a recipe makes goes with a champion: into reruns, comparisons, and other environments with a recipe of their
+# own.
+
+
+RAISED = '{"learning_rate": 0.0001}'
+
+
+def short(folder: Path, terms: int) -> Path:
+    """Arithmetic with little of everything, as an environment of another name."""
+    shutil.copytree(environments.find("arithmetic"), folder)
+    file = folder / "environment.toml"
+    toml = tomlkit.parse(file.read_text())
+    toml["budget_steps"] = 2
+    toml["text"].update({"questions": 10, "samples": 2})  # type: ignore[union-attr]
+    toml["prepare"]["settings"].update({"terms": terms, "steps": 30})  # type: ignore[index]
+    file.write_text(tomlkit.dumps(toml))
+    return folder
+
+
+def content(folder: Path, home: Path) -> str:
+    made = output.read(preparing.place(environments.load(folder), home) or home)
+    assert made is not None
+    return made.content
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_comparison_and_another_environment(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    here, there = short(tmp_path / "sums", 2), short(tmp_path / "longer_sums", 3)
+    options = ["--trials", "1", "--name", "n", "--seed", "5", "--tracking", "off", "--trust", *GREEDY]
+    ran = nightshift("run", str(here), *options, server=server)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    ledger = Ledger.open("n")
+    before = ledger.history()[1]
+    again = nightshift("rerun", "n", "1", server=server)
+    assert again.returncode == 0, again.stderr
+    redone = ledger.history()[1]
+    assert redone.attempt == 2 and redone.score.n == before.score.n, "seeds of its own, as many questions"
+
+    made = content(here, home)
+    fought = nightshift("compare", "n/1", RAISED, "--runs", "4", "--seed", "3", "--json")
+    assert fought.returncode in (0, 1, 3), fought.stderr
+    assert [row["score"] is not None for row in json.loads(fought.stdout)["runs"]] == [True] * 8
+    (comparison,) = (home / ".comparisons/sums").iterdir()
+    assert json.loads((comparison / "prepared.json").read_text())["content"] == made
+
+    settled(ledger, {"learning_rate": 1e-4})  # or two steps may be no better, and nothing kept
+    carried = nightshift(
+        "certify", "n", "--on", str(there), "--trust", "--runs", "4", "--json", server=server, seconds=400
+    )
+    assert carried.returncode == 0, carried.stderr
+    (transfer,) = json.loads(carried.stdout)["transfers"]
+    assert all(value is not None for value in transfer["champion"]["values"] + transfer["baseline"]["values"])
+    asked = json.loads((ledger.path / "certificates/on-longer_sums/prepared.json").read_text())
+    assert asked["content"] == content(there, home) != made

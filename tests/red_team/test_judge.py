@@ -1,10 +1,13 @@
 """The red team against the control judge: whatever a program answers, the score is an honest one, or there is none.
 
-The programs are the text after tests/support/red_team_policy.py's SPEAK; `say(READY)` and `play()` make an honest one.
+What the programs try they say on standard error, which the engine keeps in
+judge.txt, so that an attack that was not even made is told from one that failed.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import resource
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,25 +16,97 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from environments.score import Score
+import environments
+from environments.score import SPARE_SECONDS, TIMES, Score, Wait
 from environments.space import Value
 from tasks.evaluate import judge_run
-from tasks.sandbox import outputs
+from tasks.sandbox import confinement, outputs
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
+from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
-from tasks.trial import Run
+from tasks.trial import Proposal, Run
+from tests.support.act_programs import PRELUDE
+from tests.support.champions import CART
 from tests.support.ledgers import created
 from tests.support.levels import SANDBOXED, STRONGEST_AND_NONE, WORKING, crossed
-from tests.support.red_team_policy import MARKER, MIB, SEED, TRAINING_SEED, Judged, judged, trained
+
+SEED = 4_611_686_018_427_387_847
+"""The judge's; long, so that a program that knew it would be seen to."""
+TRAINING_SEED = 7
+MARKER = f"red/judge-{os.getpid()}"
+MIB = 2**20
+
+SETTINGS: dict[str, Value] = {
+    "control.other_episodes": 0, "control.start_seconds": 20, "control.answer_seconds": 10, "control.total_seconds": 30,
+    "limits.output_mb": 1,
+}  # fmt: skip
+
+SPEAK = (
+    PRELUDE
+    + r"""
+import pathlib, pickle, select, signal, struct, subprocess
+config = json.loads(pathlib.Path("config.json").read_text())
+OUT, READY = pathlib.Path(config["out"]), b'{"ready": true}\n'
+shown = frames()
+
+def tell(name, **more):
+    os.write(2, ("@" + json.dumps({"name": name, **more}) + "\n").encode())  # whole, whoever else writes
+
+def attempt(name, function):
+    tell(name)
+    try:
+        tell(name, got=repr(function())[:200])
+    except Exception as refused:
+        tell(name, error=repr(refused)[:200])
+
+def move(frame):
+    return pack((frame[2][0][:, 2] > 0).astype(np.int64))
+
+def play():
+    for frame in shown: say(move(frame))
+
+tell("began")
+"""
+)
+"""What every program begins with; `say(READY)` and `play()` make it an honest one, that pushes where the pole leans."""
+
+
+def told(place: TrialDir) -> dict[str, dict[str, object]]:
+    """What the program says that it tried, the last word on each."""
+    lines = place.judge_log.read_text(errors="replace").splitlines()
+    reports = [json.loads(line[1:]) for line in lines if line.startswith("@")]
+    return {report["name"]: report for report in reports}
+
+
+def trained(folder: Path, act: str, level: Level, **settings: Value) -> tuple[environments.Environment, TrialDir, Run]:
+    """A finished run whose program is `act`, and whose checkpoint is a file of eight bytes."""
+    (folder / "env").mkdir(parents=True)
+    (folder / "env/environment.toml").write_text(CART)
+    (folder / "env/train.py").write_text(SPEAK + act)
+    environment = environments.load(folder / "env", SETTINGS | settings)
+    (folder / "program").mkdir()
+    (folder / "program/train.py").write_text(SPEAK + act)
+    place = TrialDir(folder / "trials/0007")
+    digest = workspace.prepare(place, folder / "program", environment, Proposal({"x": 0.5}), TRAINING_SEED)
+    (place.out / "model.bin").write_bytes(b"weights\n")
+    confinement.give(place.out, level)
+    checkpoint = outputs.checkpoint(place.out)
+    run = Run("trials/0007", TRAINING_SEED, 1.0, "finished", program=digest, checkpoint=checkpoint)
+    return environment, place, run
+
+
+def judged(folder: Path, act: str, level: Level, **settings: Value) -> tuple[Score, TrialDir]:
+    environment, place, run = trained(folder, act, level, **settings)
+    return judge_run(MARKER, environment, Isolation(level), place, run, SEED), place
 
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Score:
     """What an honest program gets."""
-    score = judged(tmp_path_factory.mktemp("honest"), "say(READY)\nplay()", WORKING[0]).score
+    score, _ = judged(tmp_path_factory.mktemp("honest"), "say(READY)\nplay()", WORKING[0])
     assert score.value is not None and score.value > 20
     return score
 
@@ -50,20 +125,26 @@ ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
     ),
     (
         "answers what is no action",
-        "say(READY)\nframe()\nsay(struct.pack(f'<{lanes}q', *[0] * (lanes - 1), 2**62))\ntime.sleep(60)",
+        "say(READY)\nnext(shown)\nsay(struct.pack(f'<{lanes}q', *[0] * (lanes - 1), 2**62))\ntime.sleep(60)",
         "answered 4611686018427387904, which is outside 0..1, for the action in lane 3 at step 1",
         {},
     ),
-    ("kills itself", "say(READY)\nframe()\nos.kill(os.getpid(), 9)", "step 1: was ended by SIGKILL", {}),
+    (
+        "answers what is no number and would survive every comparison",
+        "say(READY)\nos.read(0, 14 * lanes)\nsay(struct.pack('<4f', 0, 0, float('nan'), 0))\ntime.sleep(60)",
+        "answered nan for the action in lane 2 at step 1",
+        {"control.id": "Pendulum-v1"},
+    ),
+    ("kills itself", "say(READY)\nnext(shown)\nos.kill(os.getpid(), 9)", "step 1: was ended by SIGKILL", {}),
     (
         "says it byte by byte",
-        "say(READY)\nframe()\nfor _ in range(8 * lanes):\n    say(b'\\0')\n    time.sleep(0.2)",
+        "say(READY)\nnext(shown)\nfor _ in range(8 * lanes):\n    say(b'\\0')\n    time.sleep(0.2)",
         NO_ANSWER,
         HASTE,
     ),
     (
         "takes all the time there is",
-        "say(READY)\nwhile data := frame():\n    time.sleep(0.3)\n    say(move(data))",
+        "say(READY)\nfor frame in shown:\n    time.sleep(0.3)\n    say(move(frame))",
         "the evaluation was not over after 2 s in all",
         {"control.total_seconds": 2},
     ),
@@ -77,22 +158,14 @@ def test_red_team_an_answer_that_is_none_is_a_crash_that_says_so(
     """Scores and pickles instead of frames, too many bytes, too few or too late: no score, nothing unpickled, and the
     engine reads no more than the answer that is due."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = judged(tmp_path, act, level, **settings)
-    assert "began" in found.told, found.score.error
-    assert found.score.value is None and found.score.units == () and found.score.also == {}
-    assert found.score.error is not None and reason in found.score.error.splitlines()[0], found.score.error
+    score, place = judged(tmp_path, act, level, **settings)
+    assert "began" in told(place), score.error
+    assert score.value is None and score.units == () and score.also == {}
+    assert score.error is not None and reason in score.error.splitlines()[0], score.error
     assert not orphans.marked(MARKER)
-    assert [path.name for path in found.place.out.iterdir()] == ["model.bin"], "something was unpickled"
+    assert [path.name for path in place.out.iterdir()] == ["model.bin"], "something was unpickled"
     if "floods" in what:
         assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) * 1024 < 64 * MIB  # imports included
-
-
-def test_red_team_an_action_that_is_no_number_is_a_crash(tmp_path: Path) -> None:
-    """NaN would survive every comparison."""
-    act = "say(READY)\nos.read(0, 14 * lanes)\nsay(struct.pack('<4f', 0, 0, float('nan'), 0))\ntime.sleep(60)"
-    score = judged(tmp_path, act, WORKING[0], **{"control.id": "Pendulum-v1"}).score
-    assert score.value is None and score.error is not None
-    assert score.error.startswith("answered nan for the action in lane 2 at step 1")
 
 
 @pytest.mark.parametrize("level", SANDBOXED)
@@ -115,10 +188,10 @@ def test_red_team_nothing_of_the_trial_can_be_written_during_judgement(
     environment, place, run = trained(tmp_path, act, level)
     before = {path: _identity(path) for path in sorted(place.path.rglob("*"))}
     score = judge_run(MARKER, environment, Isolation(level), place, run, SEED)
-    told = Judged(score, place).told
-    tried = {name: report for name, report in told.items() if name not in ("began", "touch", "open up")}
+    reports = told(place)
+    tried = {name: report for name, report in reports.items() if name not in ("began", "touch", "open up")}
     assert len(tried) == 11 and all("error" in report for report in tried.values()), tried
-    assert {"touch", "open up"} <= set(told), "a filter may grant these, and do nothing"
+    assert {"touch", "open up"} <= set(reports), "a filter may grant these, and do nothing"
     assert score.units == honest.units
     after = {path: _identity(path) for path in sorted(place.path.rglob("*"))}
     assert set(after) - set(before) == {place.judge_log, place.judged}
@@ -164,19 +237,20 @@ def test_red_team_a_program_under_judgement_sees_observations_and_nothing_else(t
     """No reward, no seed of the episodes, no state: it writes down all that it is given, and looks for more."""
     act = (
         "tell('hello', **hello)\ntell('config', **config)\ntell('given', argv=sys.argv, env=dict(os.environ))\n"
-        "say(READY)\ndata = frame()\ntell('more', ready=bool(select.select([0], [], [], 0.1)[0]))\nsay(move(data))\nplay()"
+        "say(READY)\ndata = os.read(0, 10**6)\n"
+        "tell('more', ready=len(data) != 18 * lanes or bool(select.select([0], [], [], 0.1)[0]))\nanswer(*blank())\nplay()"
     )
-    found = judged(tmp_path, act, level)
-    hello = found.told["hello"]
+    _, place = judged(tmp_path, act, level)
+    reports, log = told(place), place.judge_log.read_text()
+    hello = reports["hello"]
     assert set(hello) - {"name"} == {"lanes", "observation", "action", "protocol", "deterministic", "seed"}
     assert hello["observation"] == [{"path": "", "dtype": "<f4", "shape": [4]}]
-    assert found.told["more"] == {"name": "more", "ready": False}, "a frame is masks and observations, and no more"
+    assert reports["more"] == {"name": "more", "ready": False}, "a frame is masks and observations, and no more"
     for_episodes, for_policy = np.random.SeedSequence(SEED).spawn(2)
     assert hello["seed"] == int(for_policy.generate_state(1)[0])
-    log = found.place.judge_log.read_text()
     assert str(SEED) not in log
     assert not [seed for seed in for_episodes.generate_state(4) if str(seed) in log or str(seed >> 1) in log]
-    assert found.told["config"]["seed"] == TRAINING_SEED
+    assert reports["config"]["seed"] == TRAINING_SEED
 
 
 def test_red_team_what_judges_draw_cannot_be_worked_out_from_a_training_seed(tmp_path: Path) -> None:
@@ -202,6 +276,47 @@ def test_red_team_a_bomb_in_the_checkpoint_goes_off_for_nobody(tmp_path: Path, l
         (place.out / name).write_bytes(bomb)
     run = Run(**(vars(run) | {"checkpoint": outputs.checkpoint(place.out)}))
     score = judge_run(MARKER, environment, Isolation(level), place, run, SEED)
-    assert "6" in Judged(score, place).told
+    assert "6" in told(place)
     assert score.units == honest.units
     assert not canary.exists()
+
+
+# Training while it is judged, where nobody counts its steps: before it is ready, or as it answers. Each program plays
+# honestly, and computes besides. What it computes while the judge steps the environments is not bounded.
+
+TIGHT = Wait((5.0 - SPARE_SECONDS) / TIMES, 0.0, 0)  # five seconds
+"""Seconds: far more than an honest program in plain Python needs, on a busy machine too."""
+SPENDING = """
+def spend(seconds):
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends: pass
+def each(seconds):
+    say(READY)
+    for _ in range(30):
+        data = next(shown)
+        spend(seconds)
+        say(move(data))
+    play()
+"""
+TRAINING = {"before it is ready": "spend(30)\nsay(READY)\nplay()", "a little before each answer": "each(0.5)"}
+
+
+def allowed(folder: Path, act: str, level: Level) -> Score:
+    """What the judge makes of the program, which waits no longer than TIGHT."""
+    patience = {"control.start_seconds": 60, "control.answer_seconds": 10, "control.total_seconds": 60}
+    environment, place, run = trained(folder, SPENDING + act, level, **patience)
+    return judge_run(MARKER, environment, Isolation(level), place, run, SEED, need=TIGHT)
+
+
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
+@pytest.mark.parametrize("how", TRAINING)
+def test_red_team_training_under_judgement_is_a_crash(tmp_path: Path, level: Level, how: str) -> None:
+    found = allowed(tmp_path, TRAINING[how], level)
+    assert found.value is None and "by what the baseline needed" in str(found.error).splitlines()[0], found
+
+
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
+def test_an_honest_program_is_within_its_allowance_and_how_long_it_took_is_kept(tmp_path: Path, level: Level) -> None:
+    found = allowed(tmp_path, "time.sleep(0.5)\neach(0.01)", level)
+    assert found.waited is not None, found.error
+    assert 0.5 < found.waited.ready + found.waited.answering < 5.0

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from dataclasses import dataclass
+import sys
 from pathlib import Path
 
 import pytest
 
 from tasks.sandbox import cgroup, confinement
 from tasks.sandbox.confinement import Level
-from tests.support.levels import SANDBOXED
-from tests.support.red_team import Assault, Ground, attack
-from tests.support.red_team_neighbours import Neighbours, free, neighbours
+from tests.support.levels import SANDBOXED, WORKING
+from tests.support.red_team import PRELUDE, VARIABLE, Ground, attack, free, neighbours
 
 TRY = """
 import fcntl, platform, resource, struct, termios
@@ -140,7 +138,7 @@ note("group", got=open("/proc/self/cgroup").read()[:2000])
 attempt("pty", lambda: typed(TARGETS["pty"]))
 attempt("setuid", lambda: os.setuid(0) or os.seteuid(0))
 attempt("su", lambda: subprocess.run(["su", "-c", "grep CapEff /proc/self/status; id -u"], stdin=-3, capture_output=True, timeout=5).stdout)
-for name in ("NoNewPrivs", "CapEff", "CapPrm", "CapInh", "CapAmb", "Uid", "Seccomp"):
+for name in TARGETS["stated"]:
     note(name, got=line(name))
 attempt("lease", lambda: commanded(1024, fcntl.F_WRLCK))
 attempt("notice", lambda: commanded(1026, 0x80000000 | 0x3F, "."))
@@ -171,95 +169,54 @@ attempt("F_SETOWN", lambda: owned(VICTIM, signal.SIGKILL))
 )
 """Those that hurt nobody else where there is no sandbox."""
 
-REFUSED = {
-    "killing": ("kill", "pidfd", "kill the engine"),
-    "looking into a process": ("ptrace", "copy memory", "write memory"),
-    "slowing a process": tuple(
-        f"{what} of the {who}"
-        for what in ("prlimit", "nice", "affinity", "scheduler", "ioprio", "oom")
-        for who in ("victim", "engine")
-    ),
-    "memory and messages of the user": ("shared memory", "receive a message"),
-    "leaving its namespaces": (*("mount", "bind mount", "unshare", "clone a namespace", "chroot", "setns"),),
-    "the machine": ("clock",),
-    "keys": ("keyctl",),
-    "doors of the kernel": (*("io_uring", "bpf", "perf", "kernel log", "watch", "a call of another kind"),),
-    "the terminal": ("pty",),
-    "its keeper": ("forge",),
-    "files that others open": ("lease", "notice", "owner", "flags"),
-    "running before everybody else": ("real time", "favour", "secret memory"),
-    "a better place when memory is short": tuple(
-        f"knob {name}" for name in ("oom_score_adj", "coredump_filter", "timerslack_ns", "autogroup", "comm", "sched")
-    ),
+STATED = ("NoNewPrivs", "CapEff", "CapPrm", "CapInh", "CapAmb", "Uid", "Seccomp")
+OWN = {
+    "signal everybody",
+    "kill the keeper",
+    "F_SETOWN",
+    "setuid",
+    "su",
+    "no core",
+    "core",
+    "queued signals",
+    "hold a lock",
 }
-"""What nothing may come of. What is tried besides has effects in its own namespace, or none."""
+"""What has effects in its own namespace, or none. All else is refused: killing, looking into a process or slowing it,
+memory and messages of the user, leaving its namespaces, the clock, keys, doors of the kernel, devices, its group, the
+terminal, speaking for its keeper, files that others open, running before everybody else, staying when memory is short."""
 
 
-@dataclass(frozen=True)
-class Tried:
-    level: Level
-    assault: Assault
-    around: Neighbours
-
-
-@pytest.fixture(scope="module", params=SANDBOXED)
-def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
-    ground = Ground.lay(tmp_path_factory.mktemp("processes"))
-    with neighbours(ground) as around:
-        yield Tried(request.param, attack(ground, TRY, request.param, targets=around.targets()), around)
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-def test_red_team_reaching_other_processes_and_the_kernel(tried: Tried, kind: str) -> None:
-    """Each was tried and refused."""
-    attempts = tried.assault.attempts
-    assert [name for name in REFUSED[kind] if not attempts[name].refused] == []
-
-
-def test_red_team_what_is_around_a_program_is_as_it_was(tried: Tried) -> None:
-    """After signals to every number that a process may have and to the owner of a socket, queues and typing: the victim
-    lives and answers, nobody was signalled, no secret is out."""
-    attempts, around = tried.assault.attempts, tried.around
-    assert {"signal everybody", "F_SETOWN", "kill the keeper"} <= attempts.keys()
-    assert attempts["signal everybody"].got is not None and around.signals == []
-    assert around.victim.poll() is None and around.asked() == around.ground.secret
-    assert around.states() == around.before
-    assert around.shared() == around.ground.secret.encode() and around.typed() == b""
-    assert attempts["spaces"].got == "True", "it is where it was"
-    assert tried.assault.leaks(around.ground.secret) == []
-    # It has neither killed its keeper nor spoken for it, also by the descriptors of both.
-    assert str(tried.assault.run.error).startswith("exited with status 3")
-
-
-def test_red_team_devices_switches_and_control_groups_of_the_machine(tried: Tried) -> None:
-    """Open for writing the system request key, the core pattern, memory, disks, KVM, and the engine's own group."""
-    attempts, groups = tried.assault.attempts, cgroup.find()
-    opened = [name for name in attempts if name.startswith(("open /", "leave "))]
-    assert len(opened) == (11 if groups else 9)
-    assert [name for name in opened if not attempts[name].refused] == []
-    if groups and tried.level == "landlock":  # behind bubblewrap its group is the root of all that it sees
+@pytest.mark.parametrize("level", SANDBOXED)
+def test_red_team_reaching_other_processes_and_the_kernel(tmp_path: Path, level: Level) -> None:
+    """Each was tried and refused. After signals to every number that a process may have and to the owner of a socket,
+    queues and typing, the victim lives and answers, nobody was signalled, no secret is out."""
+    with neighbours(Ground.lay(tmp_path)) as around:
+        assault = attack(around.ground, TRY, level, targets=around.targets() | {"stated": STATED})
+        assert around.victim.poll() is None and around.asked() == around.ground.secret and around.signals == []
+        assert around.states() == around.before
+        assert around.shared() == around.ground.secret.encode() and around.typed() == b""
+    attempts, groups = assault.attempts, cgroup.find()
+    assert [name for name, one in attempts.items() if one.error is None and one.got is None] == [], "it came back"
+    granted = {name for name in attempts if not attempts[name].refused}
+    assert granted - OWN == {"spaces", "group", "oom", *STATED} and len(attempts) == (79 if groups else 77)
+    if groups and level == "landlock":  # behind bubblewrap its group is the root of all that it sees
         assert cgroup.STEM in str(attempts["group"].got)
-
-
-def test_red_team_gaining_rights(tried: Tried) -> None:
-    """setuid(0) and su. It has no capabilities, can gain none by executing anything, and is nobody behind bubblewrap."""
-    attempts = tried.assault.attempts
-    assert {"setuid", "su"} <= attempts.keys()
+    assert attempts["signal everybody"].got is not None
+    assert attempts["spaces"].got == "True", "it is where it was"
+    assert assault.leaks(around.ground.secret) == []
+    # It has neither killed its keeper nor spoken for it, also by the descriptors of both.
+    assert str(assault.run.error).startswith("exited with status 3")
+    # It has no capabilities, can gain none by executing anything, and is nobody behind bubblewrap.
     assert (attempts["NoNewPrivs"].got, attempts["Seccomp"].got) == ("1", "2")
-    for name in ("CapEff", "CapPrm", "CapInh", "CapAmb"):
+    for name in STATED[1:5]:
         assert int(str(attempts[name].got), 16) == 0, name
     assert "CapEff" not in str(attempts["su"].got) or "CapEff:\\t0000000000000000" in str(attempts["su"].got)
-    user = confinement.NOBODY if tried.level == "bwrap" else os.geteuid()
+    user = confinement.NOBODY if level == "bwrap" else os.geteuid()
     assert set(str(attempts["Uid"].got).split()) == {str(user)}
-
-
-def test_red_team_what_is_granted_has_no_effect_on_others(tried: Tried) -> None:
-    """Only a core limit of exactly 1 byte keeps a handler that is a program from being started, as root. Waiting
-    signals are counted for all processes of a user: a program has a share. A lock on a file that it may read is free
-    again when the trial has ended."""
-    attempts, file = tried.assault.attempts, tried.assault.place.workspace / "train.py"
+    # Only a core limit of exactly 1 byte keeps a handler that is a program from being started, as root. Waiting signals
+    # are counted for all processes of a user: a program has a share. A lock on a file that it may read is free again.
     assert attempts["no core"].got == attempts["core"].got == "(1, 1)" and attempts["queued signals"].got == "False"
-    assert not attempts["hold a lock"].refused and free(file)
+    assert not attempts["hold a lock"].refused and free(assault.place.workspace / "train.py")
     assert attempts["oom"].got == "800", "it is the first to be killed"
 
 
@@ -270,3 +227,161 @@ def test_red_team_without_a_sandbox_its_neighbours_are_reached(tmp_path: Path) -
         assert around.signals == [signal.SIGURG]
         assert around.typed().startswith(b"typed")
         assert around.victim.wait(5) == -signal.SIGKILL
+
+
+# The red team against the files: what is not a program's own it can neither read nor change.
+
+
+READ = """
+import mmap
+def read(path): return open(path, "rb").read(2000)
+
+def below(folder):
+    return [read(os.path.join(parent, name)) for parent, _, names in os.walk(folder, onerror=stop) for name in names]
+
+def stop(error): raise error
+
+def linked(make):
+    make(TARGETS["judge"], OUT / make.__name__)
+    return read(OUT / make.__name__)
+
+def mapped(path):
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 100, prot=mmap.PROT_READ) as memory: return memory[:]
+
+for name in ("judge", "toml", "campaign", "results", "table", "proposal", "checkpoint", "decided", "key", "parent",
+             "bashrc", "netrc"):
+    attempt(name, lambda: read(TARGETS[name]))
+attempt("judge by a link", lambda: linked(os.symlink)); (OUT / "symlink").unlink(missing_ok=True)
+attempt("judge by a name of its own", lambda: linked(os.link)); (OUT / "link").unlink(missing_ok=True)
+attempt("judge by the root of itself", lambda: read("/proc/self/root" + TARGETS["judge"]))
+attempt("judge by another program", lambda: subprocess.check_output(["cat", TARGETS["judge"]]) or stop(OSError(errno.EACCES, "")))
+attempt("judge by mmap", lambda: mapped(TARGETS["judge"]))
+attempt("list the other trial", lambda: below(os.path.dirname(TARGETS["proposal"])))
+attempt("list the home", lambda: below(os.path.dirname(TARGETS["bashrc"])))
+victim = f"/proc/{TARGETS['victim']}"
+for name in ("environ", "cmdline", f"fd/{TARGETS['victim fd']}", "root" + TARGETS["netrc"], "cwd/.netrc"):
+    attempt("victim's " + name.partition("/")[0], lambda: read(f"{victim}/{name}"))
+attempt("victim's mem", lambda: os.pread(os.open(f"{victim}/mem", os.O_RDONLY), 100, TARGETS["address"]))
+for name in ("environ", "cmdline", "maps"):
+    attempt("engine's " + name, lambda: read(f"/proc/{TARGETS['engine']}/{name}"))
+for name in ("fd", "cwd", "root"):
+    attempt("engine's " + name, lambda: os.listdir(f"/proc/{TARGETS['engine']}/{name}"))
+def keep(name, data): (OUT / name).write_bytes(data)
+attempt("variables", lambda: keep("variables", str(os.environ).encode()))
+attempt("keeper's variables", lambda: keep("keepers", read(f"/proc/{os.getppid()}/environ")))
+
+def inherited():
+    found = {}
+    for number in range(256):
+        try:
+            found[number] = os.pread(number, 2000, 0)
+        except OSError:
+            pass
+    keep("descriptors", str(found).encode())
+attempt("descriptors", inherited)
+model()
+"""
+
+WRITE = """
+own = pathlib.Path("train.py").absolute()
+def write(path, mode="w"):
+    with open(path, mode) as file: return file.write("hacked")
+
+for name in ("judge", "toml", "checkpoint", "table", "bashrc"):
+    attempt("overwrite " + name, lambda: write(TARGETS[name]))
+attempt("append to key", lambda: write(TARGETS["key"], "a"))
+attempt("truncate campaign", lambda: os.truncate(TARGETS["campaign"], 1))
+attempt("delete proposal", lambda: os.unlink(TARGETS["proposal"]))
+(OUT / "mine").write_text("hacked")
+attempt("replace decided", lambda: os.rename(OUT / "mine", TARGETS["decided"]))
+(OUT / "mine").unlink(missing_ok=True)
+attempt("link results", lambda: os.link(TARGETS["results"], OUT / "linked"))
+attempt("chmod parent", lambda: os.chmod(TARGETS["parent"], 0o777))
+attempt("utime netrc", lambda: os.utime(TARGETS["netrc"], (5e9, 5e9)))
+attempt("chown", lambda: os.chown(TARGETS["parent"], 12345, 12345))
+attempt("setxattr", lambda: os.setxattr(TARGETS["netrc"], "user.red", b"team"))
+attempt("take the folder away", lambda: os.rename(os.path.dirname(TARGETS["bashrc"]), OUT / "user"))
+attempt("add a file", lambda: write(os.path.dirname(TARGETS["table"]) + "/champion.json"))
+attempt("add a link", lambda: os.symlink("/etc/passwd", os.path.dirname(TARGETS["netrc"]) + "/.profile"))
+attempt("add a pipe", lambda: os.mkfifo(os.path.dirname(TARGETS["judge"]) + "/pipe"))
+attempt("decide itself", lambda: write(own.parents[1] / "trial.json"))
+attempt("write to own log", lambda: write(own.parents[1] / "log.txt", "a"))
+attempt("leave an import", lambda: write("sitecustomize.py"))
+attempt("delete own config", lambda: os.unlink("config.json"))
+attempt("change own program", lambda: write(own, "a"))
+attempt("a device", lambda: os.mknod(OUT / "memory", 0o666 | stat.S_IFCHR, os.makedev(1, 1)))
+name = "red-team-" + os.urandom(8).hex()
+for path in ("/etc/" + name, "/usr/bin/" + name, "/var/tmp/" + name, TARGETS["python"]):
+    attempt("add " + path, lambda: os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)))
+model()
+"""
+
+
+MINE = {"variables", "keeper's variables", "descriptors"}
+"""What a program reads of itself; the secret must not be in it."""
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_red_team_reading_what_is_not_its_own(tmp_path: Path, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge, seeds, results, another trial, keys, the home, a process of the user and the engine itself: by their
+    paths, by links, mappings, children and /proc. Without a sandbox everything but another's memory comes out. No
+    variable and no open file of the engine, which hold the secret too, is inherited, at any level."""
+    with neighbours(Ground.lay(tmp_path)) as around, around.ground.judge.open() as held:
+        os.set_inheritable(held.fileno(), True)
+        for name in (VARIABLE, "PREFECT_API_KEY"):
+            monkeypatch.setenv(name, around.ground.secret)
+        assault = attack(around.ground, READ, level, targets=around.targets())
+    secret, attempts = assault.ground.secret, {k: v for k, v in assault.attempts.items() if k not in MINE}
+    assert assault.run.status == "finished", assault.run.error
+    assert len(attempts) == 31 and assault.attempts.keys() >= MINE
+    paths = [assault.place.out / name for name in ("variables", "keepers", "descriptors")]
+    text = "".join(path.read_text() for path in paths if path.exists())
+    assert paths[0].exists() and paths[2].exists() and "PATH" in text
+    assert secret not in text and VARIABLE not in text
+    if level != "none":
+        assert [name for name, attempt in attempts.items() if not attempt.refused] == []
+        assert assault.leaks(secret) == []
+        return
+    silent = {name for name, attempt in attempts.items() if secret not in str(attempt.got)}
+    assert {name for name in silent if not name.startswith(("engine's", "list "))} <= {"victim's mem"}
+    assert assault.leaks(secret)
+
+
+@pytest.mark.parametrize("level", SANDBOXED)
+def test_red_team_changing_and_adding_to_what_is_not_its_own(tmp_path: Path, level: Level) -> None:
+    """Overwrite, append, truncate(2), delete, rename over, hard-link, and change mode, times, owner and attributes of
+    the judge, the results, another trial, keys and the home. Add a champion, a trial, a link in the home, a pipe beside
+    the judge, its own verdict, files of the system and of the interpreter; move the home into out/; make /dev/mem anew.
+    Append to its own train.py, delete its config.json, and leave a module to be imported later."""
+    ground = Ground.lay(tmp_path / "fort")
+    damaged = attack(ground, WRITE, level, targets={"python": str(Path(sys.executable).parent / "red-team")})
+    place = damaged.place
+    assert len(damaged.attempts) == 28 and damaged.run.status == "finished"
+    assert ground.changed() == []
+    parent, netrc = ground.canaries["parent"], ground.canaries["netrc"]
+    assert (parent.stat().st_uid, parent.stat().st_gid) == (os.geteuid(), os.getegid())
+    assert "user.red" not in os.listxattr(netrc)
+    # Behind bubblewrap it may add to folders that it alone sees.
+    assert names(ground.user) == {".bashrc", ".netrc"}
+    assert names(ground.campaign / "trials") == {"0001", "0007"}
+    assert names(ground.campaign) == {"campaign.json", "results", "results.tsv", "trials"}
+    assert names(ground.environment) == {"environment.toml", "judge.py", "train.py"}
+    assert names(place.path) == {"log.txt", "out", "workspace"} and damaged.log == ""
+    added = [Path(name.removeprefix("add ")) for name in damaged.attempts if name.startswith("add /")]
+    assert len(added) == 4 and not any(path.exists() for path in added)
+    assert damaged.attempts["a device"].refused and not (place.out / "memory").exists()
+    assert (place.workspace / "train.py").read_text() == PRELUDE + WRITE
+    assert names(place.workspace) == {"train.py", "targets.json", "config.json"}
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_red_team_without_a_sandbox_every_canary_is_damaged(tmp_path: Path) -> None:
+    """What is unchanged above is kept by the sandbox: at none the same program changes all of it."""
+    ground = Ground.lay(tmp_path / "fort")
+    program = WRITE.partition('attempt("a device"')[0]  # nothing outside the ground
+    assault = attack(ground, program, "none")
+    assert sorted(ground.changed()) == sorted(ground.canaries)
+    assert assault.attempts["decide itself"].got

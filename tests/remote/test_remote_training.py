@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
-import os
 import signal
-import subprocess
-import sys
-import textwrap
-import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from pydantic import SecretStr
 
 import environments
+from blocks.endpoint import TrainingEndpoint
 from environments import Environment
+from environments.limits import Limits
 from environments.plugins import Refused
 from tasks import evaluate, train
 from tasks.evaluate import judge_run
 from tasks.remote import jobs
-from tasks.remote.endpoint import Address
+from tasks.remote.endpoint import Address, EndpointFault, RemoteEndpoint, TrialFault
 from tasks.remote.places import http
+from tasks.remote_session import fetch
 from tasks.sandbox.program import CannotStart
-from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
-from tasks.train import Cut, run_program
-from tasks.trial import Proposal, Run
-from tests.support.endpoints import TOKEN, RunningEndpoint, reference, remote_quadratic
+from tasks.system.redact import scrub_text
+from tasks.train import Cut
+from tests.support.endpoints import TOKEN, RunningEndpoint, frozen, reference, remote_quadratic, trained
 from tests.support.toy import FIT, SANDBOX
+from tests.support.web import Handler, serving
 
 READY = '(args.out / "progress.jsonl").write_text(\'{"ready": true}\\n{"elapsed": 0, "metrics": {"loss": 9.0}}\\n\')\n'
-AT_TWO = Proposal({"x": 2.0})
 SLEEPS = FIT + READY + "import time\ntime.sleep(60)\n"
 """It is ready at once, has saved, and does not end by itself."""
 
@@ -44,15 +45,8 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEndpoi
 
 
 def problem(folder: Path, url: str, fit: str = FIT, http: str = "") -> Environment:
-    environment = environments.load(remote_quadratic(folder / "quad", url, fit, http=http))
-    freeze(environment, folder)
-    return environment
-
-
-def trained(environment: Environment, folder: Path, proposal: Proposal = AT_TWO, **more: Any) -> Run:
-    place = TrialDir(folder / "trials/0001")
-    place.path.mkdir(parents=True, exist_ok=True)
-    return run_program("campaign/0001/1/run-1", environment, SANDBOX, folder / "program", place, proposal, 7, **more)
+    remote_quadratic(folder / "quad", url, fit, http=http)
+    return frozen(folder)
 
 
 def open_jobs(home: Path) -> list[str]:
@@ -103,17 +97,6 @@ def test_a_program_that_fails_there_or_cannot_be_sent_is_a_crash_with_its_reason
     for run, reason in zip(runs, ("status 3\nno such data", "line 1 is not a report", "no UTF-8"), strict=True):
         assert run.status == "crash" and reason in str(run.error)
     assert not endpoint.left and not open_jobs(home)
-
-
-@pytest.mark.slow
-def test_an_endpoint_that_fails_half_of_the_time_starts_nothing_twice(tmp_path: Path, home: Path) -> None:
-    with reference(tmp_path / "endpoint", "--faults", "0.5") as faulty:
-        environment = problem(tmp_path, faulty.url, http="answer_seconds = 0.5")
-        runs = [trained(environment, tmp_path) for _ in range(6)]
-
-        assert [run.error for run in runs] == [None] * 6
-        assert len(faulty.starts) == len(set(faulty.starts)) == 6
-        assert not faulty.left and not open_jobs(home)
 
 
 def test_a_trial_of_an_endpoint_that_was_away_is_adopted_and_not_started_again(tmp_path: Path, home: Path) -> None:
@@ -184,28 +167,6 @@ def test_a_wrong_login_says_so_and_the_right_one_is_sent(
         assert run.error is None and TOKEN not in repr(right)
 
 
-@pytest.mark.slow
-def test_a_training_whose_engine_was_killed_is_adopted(tmp_path: Path, home: Path) -> None:
-    with reference(tmp_path / "endpoint") as endpoint:
-        problem(tmp_path, endpoint.url, FIT + READY + "import time\ntime.sleep(2)\n")
-        engine = textwrap.dedent(f"""
-            import pathlib, environments
-            from tests.remote.test_remote_training import trained
-            folder = pathlib.Path({str(tmp_path)!r})
-            trained(environments.load(folder / "quad"), folder)
-        """)
-        with subprocess.Popen([sys.executable, "-c", engine], env={**os.environ, "PYTHONPATH": "."}) as first:
-            deadline = time.monotonic() + 60
-            while not endpoint.starts:
-                assert time.monotonic() < deadline and first.poll() is None
-                time.sleep(0.05)
-            first.kill()
-        run = trained(environments.load(tmp_path / "quad"), tmp_path)
-
-        assert run.error is None and len(endpoint.starts) == 1
-        assert not endpoint.left and not open_jobs(home)
-
-
 def test_a_reported_score_is_taken_only_from_an_endpoint_and_under_a_name_that_says_so(
     tmp_path: Path, home: Path, endpoint: RunningEndpoint
 ) -> None:
@@ -216,9 +177,8 @@ def test_a_reported_score_is_taken_only_from_an_endpoint_and_under_a_name_that_s
     with pytest.raises(Refused, match="reported/loss"):
         evaluate.check(environments.load(source.parent))
     source.write_text(source.read_text().replace('metric = "loss"', 'metric = "reported/loss"'))
-    environment = environments.load(source.parent)
+    environment = frozen(tmp_path)
     evaluate.check(environment)
-    freeze(environment, tmp_path)
     run = trained(environment, tmp_path)
 
     score = judge_run("judge", environment, SANDBOX, TrialDir(tmp_path / "trials/0001"), run, 1)
@@ -241,3 +201,99 @@ def test_a_section_that_cannot_be_followed_is_refused(tmp_path: Path, change: tu
 
     with pytest.raises(Refused, match=reason):
         train.check(environments.load(source.parent))
+
+
+# What comes back from an endpoint is brought into out/ under limits, whatever the endpoint says.
+
+
+CONTENT = bytes(range(256)) * 1000
+LIMITS = Limits(out_files=3, out_gb=0.001, file_gb=0.001)
+
+
+@dataclass
+class Told:
+    """What a test tells the endpoint to answer."""
+
+    listed: object = None
+    cuts: int = 0
+    """Answers that end in their middle before one is whole."""
+
+
+class Endpoint(Handler):
+    told: Told
+
+    def do_GET(self) -> None:
+        is_list = self.path.endswith("/files")
+        content = json.dumps(self.told.listed).encode() if is_list else CONTENT
+        is_cut = self.told.cuts > 0 and not is_list
+        self.told.cuts -= is_cut
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content[: len(content) // 2] if is_cut else content)
+
+
+@pytest.fixture
+def told() -> Iterator[tuple[Told, RemoteEndpoint]]:
+    told = Told()
+    with serving(Endpoint, told=told) as url, RemoteEndpoint(Address(url), 2.0, 2.0) as endpoint:
+        yield told, endpoint
+
+
+def entry(path: str, size: int = len(CONTENT), content: bytes = CONTENT) -> dict[str, object]:
+    return {"path": path, "bytes": size, "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def test_a_download_that_is_cut_begins_again(told: tuple[Told, RemoteEndpoint], tmp_path: Path) -> None:
+    answers, endpoint = told
+    answers.listed, answers.cuts = [entry("a/model.bin"), entry("progress.jsonl")], 2
+
+    fetch(endpoint, "key", tmp_path, LIMITS)
+
+    assert (tmp_path / "a/model.bin").read_bytes() == CONTENT
+    assert answers.cuts == 0
+    assert not (tmp_path / "progress.jsonl").exists(), "the reports are ours already"
+
+
+@pytest.mark.parametrize(
+    ("listed", "kind", "reason"),
+    [
+        ([entry("../x")], TrialFault, "no plain relative path"),
+        ([entry("a"), entry("a/b")], TrialFault, "cannot be written"),
+        ([entry(name) for name in "abcd"], TrialFault, "3 files"),
+        ([entry("a", 2 * 2**20)], TrialFault, "0.001 GiB"),
+        ([entry("a", content=b"other")], EndpointFault, "another content"),
+        ([entry("a", size=10)], EndpointFault, "sends more"),
+        ("x" * (17 * 2**20), EndpointFault, "another form"),
+    ],
+)
+def test_names_that_lead_elsewhere_too_much_and_what_contradicts_its_list_are_not_taken(
+    told: tuple[Told, RemoteEndpoint], tmp_path: Path, listed: object, kind: type[Exception], reason: str
+) -> None:
+    answers, endpoint = told
+    answers.listed = listed
+    (tmp_path / "out").mkdir()
+
+    with pytest.raises(kind, match=reason):
+        fetch(endpoint, "key", tmp_path / "out", LIMITS)
+
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+
+
+# The login of an endpoint is read from a saved block, and sent to that block's address.
+
+
+@pytest.mark.slow
+def test_a_saved_login_is_sent_and_never_shown(server: str) -> None:
+    secret = SecretStr("a-secret-of-the-tests")
+    with temporary_settings({PREFECT_API_URL: server}):
+        TrainingEndpoint(url="https://one.example.org", token=secret).save("one", overwrite=True)
+        TrainingEndpoint(url="https://two.example.org", username="me", password=secret).save("two", overwrite=True)
+        one, two = http.of_block("one"), http.of_block("two")
+        with pytest.raises(Refused, match="no endpoint block called 'three'"):
+            http.of_block("three")
+
+    assert (one.url, one.headers["Authorization"]) == ("https://one.example.org", "Bearer a-secret-of-the-tests")
+    pair = base64.b64decode(two.headers["Authorization"].removeprefix("Basic ")).decode()
+    assert pair == "me:a-secret-of-the-tests"
+    assert "a-secret" not in repr(one) and "a-secret" not in scrub_text("it is a-secret-of-the-tests")

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import environments
-from tasks.sandbox import confinement
+from environments.plugins import Refused
+from tasks.sandbox import confinement, isolation, seccomp
 from tasks.sandbox.confinement import Level, VisiblePaths
+from tasks.sandbox.isolation import choose, why_not, working
 from tasks.sandbox.program import CannotStart
-from tests.support.levels import SANDBOXED
+from tasks.system.home import home
+from tests.support.levels import SANDBOXED, WORKING
 from tests.support.sandboxed import answers, run
 from tests.support.toy import QUADRATIC, quadratic
 
@@ -85,3 +93,171 @@ def test_no_view_holds_the_private_keys_of_the_machine(tmp_path: Path) -> None:
     given = [Path(path) for path, _ in confinement.landlock(VisiblePaths((), (), network=True), tmp_path)]
     for private in ("/etc/ssl/private", "/etc/pki/tls/private", "/etc/shadow", "/etc/ssh"):
         assert not [path for path in given if Path(private).is_relative_to(path)]
+
+
+# Isolation: what is found out about this machine is true, and a machine that only looks confined is seen through.
+
+
+@pytest.fixture(autouse=True)
+def _asked_anew() -> Iterator[None]:
+    """Findings are kept for the life of a process; what a test finds is its own."""
+    why_not.cache_clear()
+    yield
+    why_not.cache_clear()
+
+
+def put_first_on_the_path(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Let `script`, a Python program, be this machine's bwrap."""
+    folder.mkdir()
+    bwrap = folder / "bwrap"
+    bwrap.write_text(f"#!{sys.executable}\nimport os, sys\n{script}")
+    bwrap.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def test_auto_is_the_best_level_that_works_and_a_level_that_works_can_be_asked_for() -> None:
+    assert choose("auto") == working()[0] and working()[-1] == "none"
+    assert [choose(level) for level in working()] == working()
+    with pytest.raises(Refused, match=r"'chroot'.* auto, bwrap, landlock, none"):
+        choose("chroot")
+
+
+UNCONFINED = "last = len(sys.argv) - sys.argv[::-1].index('--')\nos.execv(sys.argv[last], sys.argv[last:])\n"
+ONLINE = f"os.execv({shutil.which('bwrap')!r}, [word for word in sys.argv if word != '--unshare-net'])\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("sys.exit('bwrap: no permission to make a namespace')", "bwrap: no permission to make a namespace"),
+        ("sys.exit(0)", "a program run at it ended with status 0"),
+        (UNCONFINED, "it can read files that it was not given"),
+        pytest.param(
+            ONLINE, "it can reach the network",
+            marks=pytest.mark.skipif("bwrap" not in WORKING, reason="no network namespace to be taken out"),
+        ),
+    ],
+)  # fmt: skip
+def test_a_bubblewrap_that_does_not_confine_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str
+) -> None:
+    """One that fails, never runs the program, runs it without a sandbox, or leaves the network open."""
+    put_first_on_the_path(tmp_path / "bin", monkeypatch, script)
+    assert why_not("bwrap") == why
+
+
+def test_on_a_kernel_without_landlock_and_a_processor_without_a_filter_no_sandbox_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Refused, match=r"'bwrap'.*bubblewrap is not installed"):
+        choose("bwrap")
+    why_not.cache_clear()
+    put_first_on_the_path(tmp_path / "bin", monkeypatch, "")
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr(isolation, "landlock_version", lambda: 0)
+    assert "this kernel has no Landlock" in why_not("landlock")
+    assert "no system call filter for this kind of processor" in why_not("bwrap")
+    assert choose("auto") == "none"
+
+
+@pytest.mark.parametrize("listed", [".", "night-1/trials", "..", "/proc/self", "~/.ssh", "/nowhere"])
+def test_what_would_show_other_trials_processes_or_keys_or_is_not_there_is_not_given(listed: str) -> None:
+    """As `readable` of an environment; without a sandbox there is nothing to give."""
+    path = home() / Path(listed).expanduser()
+    with pytest.raises(Refused, match="readable: "):
+        isolation.check_given("landlock", home(), (path,))
+    isolation.check_given("none", home(), (path,))
+
+
+def test_a_home_among_the_systems_files_and_data_that_only_root_can_read_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"/usr/share/nightshift.* /usr,"):
+        isolation.check_given("bwrap", Path("/usr/share/nightshift"), ())
+    isolation.check_given("bwrap", home(), ())
+    if confinement.owner("bwrap") is not None:  # an ordinary user's programs run as that user
+        (data := tmp_path / "data").mkdir(mode=0o700)
+        isolation.check_given("landlock", home(), (data,))
+        with pytest.raises(Refused, match="owner"):
+            isolation.check_given("bwrap", home(), (data,))
+
+
+# System call filters: their numbers are the kernel's, and programs behind them have themselves and nobody else.
+
+
+SOURCE = Path(seccomp.__file__).read_text()
+TABLE = {
+    name: (int(x86_64), None if aarch64 == "-" else int(aarch64))
+    for name, x86_64, aarch64 in re.findall(r"\b([a-z]\w+) (\d+) (\d+|-)(?=\s|\")", SOURCE)
+}
+"""Every call that the module names: its numbers on x86_64 and aarch64."""
+VERSION = confinement.landlock_version()
+HEADERS = {
+    "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+    "aarch64": Path("/usr/include/asm-generic/unistd.h"),
+}
+
+
+@pytest.fixture(params=["x86_64", "aarch64"])
+def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Filters are built for this kind of processor, wherever the tests run."""
+    monkeypatch.setattr(platform, "machine", lambda: request.param)
+    return str(request.param)
+
+
+def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
+    header = HEADERS[machine]
+    if not header.is_file():
+        pytest.skip(f"no {header}: the headers of Linux are not installed")
+    stated = {call: int(at) for call, at in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)\b", header.read_text())}
+    for call, numbers in TABLE.items():
+        here = numbers[seccomp.ARCHITECTURES[machine][0]]
+        if here is not None and here <= max(stated.values()):
+            assert stated.get(call) == here, call
+
+
+ITSELF = """
+import errno, json, os, pathlib, resource, shutil, sys
+told = {}
+def attempt(name, function, *arguments):
+    try: told[name] = function(*arguments) or "done"
+    except OSError as refused: told[name] = errno.errorcode[refused.errno]
+keeper, out = os.getppid(), sys.argv[1]
+attempt("kill itself", os.kill, os.getpid(), 0)
+attempt("kill its keeper", os.kill, keeper, 0)
+attempt("limit itself", resource.setrlimit, resource.RLIMIT_CORE, (0, 0))
+attempt("limit its keeper", lambda: resource.prlimit(keeper, resource.RLIMIT_CORE) and None)
+attempt("pin itself", os.sched_setaffinity, 0, os.sched_getaffinity(0))
+attempt("pin its keeper", os.sched_setaffinity, keeper, os.sched_getaffinity(0))
+attempt("be nice", lambda: os.nice(1) and None)
+attempt("touch", lambda: pathlib.Path(out, "file").touch())
+attempt("chmod", os.chmod, out + "/file", 0o777)
+attempt("copy the times", lambda: shutil.copystat(sys.executable, out + "/file"))
+told["mode"] = os.stat(out + "/file").st_mode & 0o111
+attempt("cut its own", os.truncate, out + "/file", 0)
+attempt("cut another", os.truncate, SECRET, 0)
+attempt("read another", open, SECRET)
+attempt("write another", open, SECRET, "w")
+attempt("make another", open, SECRET + ".new", "w")
+attempt("move another", os.rename, SECRET, out + "/secret")
+attempt("list others", os.listdir, os.path.dirname(SECRET))
+attempt("send a message", lambda: __import__("socket").socket() and None)
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.skipif("landlock" not in SANDBOXED, reason="this kernel has no Landlock")
+@pytest.mark.parametrize("version", range(1, VERSION + 1))
+def test_under_every_version_of_landlock_a_program_has_itself_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setattr(confinement, "landlock_version", lambda: version)
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    told = answers(tmp_path, "landlock", f"SECRET = {str(secret)!r}\n" + ITSELF)
+    for deed in ("limit itself", "pin itself", "be nice", "touch", "chmod", "copy the times"):
+        assert told.pop(deed) == "done", deed
+    assert told.pop("mode") == 0, "that was granted without effect"
+    assert told.pop("kill itself") == ("done" if version >= 6 else "EPERM")
+    assert told.pop("cut its own") == ("done" if version >= 3 else "EPERM")
+    assert set(told.values()) <= {"EPERM", "EACCES", "EXDEV"}, told
+    assert secret.read_text() == "secret" and not (tmp_path / "secret.new").exists()

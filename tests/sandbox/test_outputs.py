@@ -24,18 +24,6 @@ def out(tmp_path: Path) -> Path:
     return path
 
 
-def everything(out: Path) -> None:
-    """Look at a tree in every way."""
-    outputs.excess(out, Limits())
-    outputs.fault(out)
-    outputs.checkpoint(out)
-    outputs.newest(out)
-
-
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 @pytest.mark.parametrize(
     ("change", "same"),
     [
@@ -100,28 +88,21 @@ def test_an_out_that_is_no_folder_any_more_is_a_fault(instead: str, out: Path, t
 
 def test_a_tree_that_changes_while_it_is_read_neither_breaks_nor_deceives(out: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
-    allowed = set()
-    name, stop = out / "model", threading.Event()
-    allowed.add(outputs.checkpoint(out))
-    name.write_text("model")
-    allowed.add(outputs.checkpoint(out))
-    name.unlink()
-    for target in (tmp_path / "secret", tmp_path):
-        name.symlink_to(target)
+    name, new, stop = out / "model", out.parent / "new", threading.Event()
+    makers: list[Callable[[], object]] = [
+        lambda: new.write_text("model"), lambda: new.symlink_to(tmp_path / "secret"), lambda: os.mkfifo(new),
+        lambda: new.symlink_to(tmp_path),
+    ]  # fmt: skip
+    allowed = {outputs.checkpoint(out)}
+    for make in (makers[0], makers[1], makers[3]):
+        make()
+        new.replace(name)
         allowed.add(outputs.checkpoint(out))
         name.unlink()
-    name.mkdir()
 
     def churn() -> None:
-        new = out.parent / "new"
-        name.rmdir()
         while not stop.is_set():
-            for make in (
-                lambda: new.write_text("model"),
-                lambda: new.symlink_to(tmp_path / "secret"),
-                lambda: os.mkfifo(new),
-                lambda: new.symlink_to(tmp_path),
-            ):
+            for make in makers:
                 make()
                 new.replace(name)
             name.unlink()
@@ -130,16 +111,18 @@ def test_a_tree_that_changes_while_it_is_read_neither_breaks_nor_deceives(out: P
 
     thread = threading.Thread(target=churn)
     thread.start()
-    seen, before = set(), open_descriptors()
+    seen, before = set(), len([*Path("/proc/self/fd").iterdir()])
     try:
         rounds, until = 0, time.monotonic() + 60
         while rounds < 100 or (len(seen) < 2 and time.monotonic() < until):
             seen.add(outputs.checkpoint(out))
-            everything(out)
+            outputs.excess(out, Limits())
+            outputs.fault(out)
+            outputs.newest(out)
             rounds += 1
     finally:
         stop.set()
         thread.join()
 
     assert seen <= allowed and len(seen) > 1
-    assert open_descriptors() <= before + 1
+    assert len([*Path("/proc/self/fd").iterdir()]) <= before + 1

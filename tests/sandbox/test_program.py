@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -15,43 +15,17 @@ import environments
 from environments.limits import Limits
 from tasks.evaluate import judge_run
 from tasks.sandbox import cgroup
+from tasks.sandbox.cgroup import STEM, Group
 from tasks.sandbox.confinement import Level, VisiblePaths
-from tasks.sandbox.isolation import Isolation
-from tasks.sandbox.program import CannotStart, Program, Stopped
+from tasks.sandbox.program import CannotStart, Program
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.train import run_program
-from tasks.trial import Proposal, Run
-from tests.support.levels import WORKING, crossed
+from tasks.trial import Proposal
+from tests.support.levels import WORKING
 from tests.support.processes import NAP, SLEEP, alive, wait_for
+from tests.support.sandboxed import run
 from tests.support.toy import SANDBOX, quadratic
-
-SAVE = "import pathlib, sys\nout = pathlib.Path(sys.argv[sys.argv.index('--out') + 1])\n(out / 'm').write_text('x')\n"
-READY = "progress = (out / 'progress.jsonl').open('w', buffering=1)\nprint('{\"ready\": true}', file=progress)\n"
-"""Its budget begins, however long a busy machine took to start it."""
-HANGS = "import time\nwhile True: time.sleep(0.01)\n"
-
-
-def train(
-    tmp_path: Path,
-    program: str,
-    *,
-    marker: str = f"test/{os.getpid()}",
-    level: Level | None = None,
-    budget: float = 60,
-    startup: float = 60,
-    grace: float = 30,
-) -> Run:
-    """Run a program as a trial's, by default with more time than it takes on any machine."""
-    folder = quadratic(tmp_path / "env", fit=program)
-    times = {"budget_seconds": budget, "startup_seconds": startup, "grace_seconds": grace}
-    environment = environments.load(folder, times)
-    frozen = tmp_path / "program"
-    frozen.mkdir(exist_ok=True)
-    (frozen / "fit.py").write_text(program)
-    isolation = Isolation(level) if level else SANDBOX
-    place = TrialDir(tmp_path / "trial")
-    return run_program(marker, environment, isolation, frozen, place, Proposal({"x": 1.0}), seed=7)
 
 
 def started(tmp_path: Path, code: str, level: Level, marker: str) -> Program:
@@ -79,42 +53,6 @@ def test_a_start_that_is_broken_off_leaves_no_process_and_nothing_open(
     assert program.process.returncode is not None
     assert all(pipe.closed for pipe in program._pipes)
     assert orphans.end("test/off") == []
-
-
-BAD = [
-    ("exits with 3", "print('no such file: data.csv')\nraise SystemExit(3)", "exited with status 3\n| no such file"),
-    ("ends without a checkpoint", "print('done')", "left no checkpoint in out/\n| done"),
-    (
-        "writes broken progress",
-        SAVE + "(out / 'progress.jsonl').write_text('{\"ready\": true}\\nloss 0.3\\n')\n",
-        "out/progress.jsonl line 2 is not a report: 'loss 0.3'",
-    ),
-    (
-        "is not done in its time",
-        SAVE + "(out / 'm').unlink()\n" + READY + HANGS,
-        "was stopped at the end of its 1 s budget",
-    ),
-    (
-        "fails while it stops",
-        SAVE + "import signal, sys\nsignal.signal(15, lambda *_: sys.exit(4))\n" + READY + HANGS,
-        "failed while stopping: exited with status 4",
-    ),
-]
-
-
-@pytest.mark.parametrize(("what", "program", "reason", "level"), crossed(BAD))
-def test_a_bad_program_is_one_crash_with_a_reason(
-    tmp_path: Path, what: str, program: str, reason: str, level: Level
-) -> None:
-    run = train(tmp_path, program, level=level, budget=1 if HANGS in program else 60)
-    assert run.status == "crash", what
-    assert run.error is not None and run.error.startswith(reason), (what, run.error)
-
-
-def test_the_budget_begins_when_the_program_says_that_it_is_ready(tmp_path: Path) -> None:
-    run = train(tmp_path, SAVE + READY + HANGS, budget=0.6, startup=600)
-    assert run.status == "finished"
-    assert 0.6 <= run.seconds < run.wall_seconds < 600
 
 
 @pytest.mark.parametrize(
@@ -177,19 +115,6 @@ def test_what_carries_the_marker_of_a_campaign_is_ended_and_no_other() -> None:
         other.kill()
 
 
-@pytest.mark.parametrize("level", WORKING)
-def test_a_killed_keeper_is_noticed_and_nothing_of_its_program_is_left(tmp_path: Path, level: Level) -> None:
-    """One child has thrown its marker away: where there are control groups, or namespaces, it goes too."""
-    bare = ", env={}" if cgroup.find() or level == "bwrap" else ""
-    code = f"import subprocess, time\nsubprocess.Popen({SLEEP.split()}, start_new_session=True{bare})\n{NAP}"
-    with started(tmp_path, code, level, "test/kept") as program:
-        wait_for(lambda: alive(SLEEP))
-        os.kill(program.process.pid, signal.SIGKILL)
-        with pytest.raises(Stopped, match="killed"):
-            wait_for(lambda: program.poll(0.05) is not None)
-        wait_for(lambda: not alive(SLEEP) and not alive(NAP))
-
-
 CHAIN = f"""
 import os, time
 end = time.monotonic() + 20
@@ -220,9 +145,45 @@ def test_a_program_that_cannot_be_confined_is_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("level", WORKING)
-def test_what_a_program_leaves_running_is_killed_and_costs_nothing(tmp_path: Path, level: Level) -> None:
-    leave = f"import subprocess\nsubprocess.Popen({SLEEP.split()}, start_new_session=True)"
-    run = train(tmp_path, SAVE + leave, level=level)
-    assert not alive(SLEEP)
-    assert run.status == "finished", run.error
+# Control groups: found where they can be made, their limits hold, and none of them is left behind.
+
+
+GROUPS = cgroup.find()
+needs_groups = pytest.mark.skipif(GROUPS is None, reason="this user cannot make control groups here")
+SHARED = """
+import os, time
+for _ in range(4): os.fork()
+held = [os.urandom(2**20) for _ in range(30)]
+time.sleep(2)
+"""
+"""Thirty megabytes in each of sixteen processes."""
+
+
+@pytest.fixture
+def groups() -> Iterator[Group]:
+    """Where groups can be made is kept for the life of a process; what a test finds is its own."""
+    assert GROUPS is not None
+    cgroup.find.cache_clear()
+    yield GROUPS
+    cgroup.find.cache_clear()
+    assert not [each for folder in GROUPS.folders for each in folder.glob(f"{STEM}{os.getpid()}-*")], "one is left"
+
+
+@needs_groups
+def test_the_groups_of_a_dead_engine_are_swept_away_and_those_of_a_living_one_are_not(groups: Group) -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    dead, alive = (groups.memory / f"{STEM}{pid}-0badcafe" for pid in (process.pid, os.getppid()))
+    dead.mkdir()
+    alive.mkdir()
+    try:
+        assert cgroup.find() == groups
+        assert not dead.exists() and alive.exists()
+    finally:
+        alive.rmdir()
+
+
+@needs_groups
+def test_processes_that_use_up_the_memory_together_are_ended_with_that_reason(tmp_path: Path) -> None:
+    ended, _ = run(tmp_path, WORKING[0], SHARED, limits=Limits(memory_gb=0.2))
+    assert ended == "ran out of memory: it may use 0.2 GiB (limits.memory_gb)"

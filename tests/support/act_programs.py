@@ -58,12 +58,6 @@ def blank():
 """
 """What every program needs to speak the protocol; a body follows it."""
 
-ZEROS = """
-ready()
-for active, start, columns in frames():
-    answer(*blank())
-"""
-
 RECORDER = """
 record = open("frames.bin", "wb")
 with open("hello.json", "w") as file:

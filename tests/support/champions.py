@@ -57,35 +57,26 @@ for active, start, (column,) in frames():
 """Pushes the cart towards the side to which the pole tilts, or away from it."""
 
 
-def cart(folder: Path, act: str = TILT, files: dict[str, bytes] | None = None, edit: str | None = None) -> Champion:
-    """A champion of CartPole with this act program and checkpoint."""
+def cart(folder: Path, act: str = TILT, files: dict[str, bytes] | None = None) -> Champion:
+    """A champion of CartPole with this act program and checkpoint; its program is the environment's own."""
     home = folder / "environment"
     home.mkdir(parents=True)
     (home / "environment.toml").write_text(CART)
     (home / "train.py").write_text(PRELUDE + act)
-    return champion(
-        folder / "0007", environments.load(home, name="cart"), files or {"policy.json": b'{"sign": 1}'}, edit
-    )
-
-
-def champion(folder: Path, environment: Environment, files: dict[str, bytes], edit: str | None = None) -> Champion:
-    """A champion whose program is the environment's own, and whose checkpoint is these files."""
-    place, trial = TrialDir(folder), make_trial()
+    environment, place, trial = environments.load(home, name="cart"), TrialDir(folder / "0007"), make_trial()
     place.workspace.mkdir(parents=True)
     for source, name in workspace.baseline_files(environment):
         (place.workspace / name).write_bytes(source.read_bytes())
-    for name, content in files.items():
+    for name, content in (files or {"policy.json": b'{"sign": 1}'}).items():
         (place.out / name).parent.mkdir(parents=True, exist_ok=True)
         (place.out / name).write_bytes(content)
-    proposal = replace(trial.proposal, edit=edit)
-    place.config.write_text(json.dumps(workspace.config(place, environment, proposal, 1)))
+    place.config.write_text(json.dumps(workspace.config(place, environment, trial.proposal, 1)))
     place.log.write_text("done\n")
     (run,) = trial.runs
     run = replace(run, program=workspace.program_digest(place), checkpoint=outputs.checkpoint(place.out))
-    return Champion(environment, place, replace(trial, proposal=proposal, runs=(run,)))
+    return Champion(environment, place, replace(trial, runs=(run,)))
 
 
-def filed(folder: Path, number: int = 7) -> Champion:
+def filed(folder: Path) -> Champion:
     """A champion that is judged by a command; its files are those of `make_files(folder)`."""
-    environment = environments.load(quadratic(folder / "quadratic"))
-    return Champion(environment, TrialDir(folder), make_trial(number))
+    return Champion(environments.load(quadratic(folder / "quadratic")), TrialDir(folder), make_trial())

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from environments import Environment
-from environments.score import Score, Wait
+from environments.score import Score
 from tasks.bench import Bench, RunPlan
 from tasks.control import control_of
 from tasks.store.workspace import TrialDir
@@ -17,14 +17,12 @@ from tests.support.toy import SANDBOX
 
 
 class LoneBench(Bench):
-    """A bench whose seed is given."""
-
-    def __init__(self, environment: Environment, program: Path, folder: Path, seed: int) -> None:
-        self.environment, self.program, self.folder, self.own_seed = environment, program, folder, seed
+    def __init__(self, environment: Environment, program: Path, folder: Path) -> None:
+        self.environment, self.program, self.folder = environment, program, folder
         self.isolation, self.launched = SANDBOX, False
 
     def seed(self, purpose: str, key: TaskKey) -> int:
-        return self.own_seed
+        return 9
 
     def dir(self, plan: RunPlan) -> TrialDir:
         return TrialDir(self.folder / plan.folder)
@@ -32,14 +30,9 @@ class LoneBench(Bench):
 
 def controlled(
     environment: Environment, program: Path, folder: Path, proposal: Proposal, run: Run, baseline: Score, *,
-    seconds: float = 60.0, seed: int = 9, need: Wait | None = None,
+    seconds: float = 60.0,
 ) -> UntrainedControl:  # fmt: skip
-    """The control of a trial in `folder`.
-
-    Args:
-        seconds: How long the baseline trained.
-        seed: Draws the units of the control.
-    """
-    bench = LoneBench(environment, program, folder, seed)
+    """The control of a trial in `folder`, where the baseline trained so many seconds."""
+    bench = LoneBench(environment, program, folder)
     plan = RunPlan(TaskKey("test", "digest", int(run.dir[-4:])), proposal, run.dir)
-    return control_of(bench, plan, run, need, (replace(run, seconds=seconds), baseline), NOWHERE)
+    return control_of(bench, plan, run, None, (replace(run, seconds=seconds), baseline), NOWHERE)

@@ -9,8 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tests.support.toy import FIT, QUADRATIC, quadratic
+import environments
+from environments import Environment
+from tasks.store.ledger import freeze
+from tasks.store.workspace import TrialDir
+from tasks.train import run_program
+from tasks.trial import Proposal, Run
+from tests.support.toy import FIT, QUADRATIC, SANDBOX, quadratic
 
 REFERENCE = Path(__file__).parents[2] / "docs/endpoint.py"
 TOKEN = "a-token-of-the-tests"
@@ -48,10 +55,24 @@ def reference(folder: Path, *options: str, token: str = "") -> Iterator[RunningE
             process.kill()  # also where a test has stopped it
 
 
-def remote_quadratic(folder: Path, url: str, fit: str = FIT, more: str = "", http: str = "") -> Path:
-    """The environment of `quadratic`, trained at an endpoint; `more` are further keys, `http` those of its section."""
-    toml = QUADRATIC.replace('trainer = "command"', f'trainer = "http"\n{more}')
+def remote_quadratic(folder: Path, url: str, fit: str = FIT, http: str = "") -> Path:
+    """The environment of `quadratic`, trained at an endpoint; `http` are further keys of its section."""
+    toml = QUADRATIC.replace('trainer = "command"', 'trainer = "http"')
     toml = toml.replace("budget_seconds = 5", "budget_seconds = 60")  # a busy machine takes long to start Python
     toml = toml.replace("startup_seconds = 2", "startup_seconds = 60")
     section = f'[http]\nurl = "{url}"\npoll_seconds = 0.1\n{http}\n'
     return quadratic(folder, fit, toml=toml.replace("[limits]", f"{section}\n[limits]"))
+
+
+def frozen(folder: Path) -> Environment:
+    """The environment of `remote_quadratic` in `folder`/quad, with its program beside it as a campaign keeps one."""
+    environment = environments.load(folder / "quad")
+    freeze(environment, folder)
+    return environment
+
+
+def trained(environment: Environment, folder: Path, **more: Any) -> Run:
+    """Trial 1 of such an environment, trained at x = 2."""
+    place, proposal = TrialDir(folder / "trials/0001"), Proposal({"x": 2.0})
+    place.path.mkdir(parents=True, exist_ok=True)
+    return run_program("campaign/0001/1/run-1", environment, SANDBOX, folder / "program", place, proposal, 7, **more)

@@ -101,9 +101,9 @@ Script = Sequence[Reply | str] | Callable[[Asked], Reply | str]
 class FakeLLM:
     """A scripted server on a free port of the loopback interface, from `with` on."""
 
-    def __init__(self, script: Script = (), *, key: str | None = None, models: Sequence[str] = ("test",)) -> None:
-        """`key`: the only one that is let in; None lets in everybody. `models`: what `/v1/models` lists."""
-        self._script, self._key, self._models = script, key, tuple(models)
+    def __init__(self, script: Script = (), *, key: str | None = None) -> None:
+        """`key`: the only one that is let in; None lets in everybody."""
+        self._script, self._key = script, key
         self._taken = 0
         self._lock, self._over = threading.Lock(), threading.Event()
         self.requests: list[Asked] = []
@@ -129,8 +129,7 @@ class FakeLLM:
             if self._key not in (None, asked.key):
                 return Reply("Incorrect API key provided", status=401)
             if asked.path == "/v1/models":
-                listed = [{"id": name, "object": "model"} for name in self._models]
-                return Reply(body=json.dumps({"object": "list", "data": listed}))
+                return Reply(body=json.dumps({"object": "list", "data": [{"id": "test", "object": "model"}]}))
             if asked.path != "/v1/chat/completions":
                 return Reply("no such path", status=404)
             self._taken += 1

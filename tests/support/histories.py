@@ -17,7 +17,7 @@ from tasks.rules.greedy import Greedy
 from tasks.stats.certificate import Certificate, Fresh, conclude
 from tasks.stats.design import of_groups
 from tasks.task_key import derive
-from tasks.trial import EarlyStop, History, Level, Params, Proposal, Rerun, Run, Trial, Verdict, VerdictKind, best
+from tasks.trial import EarlyStop, History, Params, Proposal, Rerun, Run, Trial, Verdict, VerdictKind, best
 
 
 def scored(value: float | None, higher_is_better: bool = True, seed: int = 0, error: float | None = 2.0) -> Score:
@@ -32,7 +32,6 @@ def tried(
     *values: float | None,
     params: Params | None = None,
     kind: VerdictKind | None = None,
-    level: Level | None = "provisional",
     due: EarlyStop | None = None,
     reported: float | None = None,
     reruns: Sequence[tuple[int, float]] = (),
@@ -68,7 +67,7 @@ def tried(
         Rerun(of, Run(f"trials/{number:04d}-again-{n}", n, 5.0, "finished"), scored(v, higher_is_better))
         for n, (of, v) in enumerate(reruns, 1)
     )
-    verdict = Verdict(kind, reason, level if kind == "keep" else None)
+    verdict = Verdict(kind, reason, "provisional" if kind == "keep" else None)
     return Trial(number, 1, number, proposal, runs, score, verdict, wall * len(runs), again)
 
 
@@ -156,11 +155,11 @@ def decided(
     return replace(trial, proposal=proposal, runs=runs, score=judged)
 
 
-def minimised(*scores: float | None, seconds: float = 5.0, wall: float = 6.0) -> History:
+def minimised(*scores: float | None, wall: float = 6.0) -> History:
     """A baseline and further trials with these scores (lower is better); None is a crash."""
     trials: History = ()
     for score in scores:
-        trials += (decided(trials, score, {"x": 0.0}, seconds=seconds, wall=wall, higher_is_better=False),)
+        trials += (decided(trials, score, {"x": 0.0}, wall=wall, higher_is_better=False),)
     return trials
 
 

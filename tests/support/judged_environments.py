@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from collections import OrderedDict
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+sys.stdout.write("imported\n")  # which nobody hears of
+
 
 class Drift(gymnasium.Env[Any, Any]):
-    """Pays the first number of the action minus the second, for a length that the seed draws."""
+    """Pays the first number of the action minus the second, for a length that the seed draws; does `does` at step 3."""
 
     observation_space = spaces.Box(-9, 9, (2,), np.float32)
     action_space = spaces.Box(-1, 1, (2,), np.float32)
 
-    def __init__(self, length: int = 0, fails: str = "") -> None:
-        self.length, self.fixed_length, self.fails = length, length, fails
+    def __init__(self, length: int = 0, does: str = "") -> None:
+        self.length, self.fixed_length, self.does = length, length, does
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        if path := os.environ.get("DRIFT_SEEDS"):
-            with Path(path).open("a") as file:
-                file.write(f"{seed}\n")
+        sys.stdout.write("an episode begins\n")
         self.length = self.fixed_length or int(self.np_random.integers(3, 10))
         self.step_number = 0
         return self._look(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         assert self.action_space.contains(action), action
         assert self.step_number < self.length, "stepped after the end"
         self.step_number += 1
-        if self.step_number == 3 and self.fails == "step":
-            raise RuntimeError("a wheel came off")
-        reward = float(action[0] - action[1])
-        if self.step_number == 3 and self.fails in ("nan", "1e+200"):
-            reward = float(self.fails)
-        return self._look(), reward, self.step_number == self.length, False, {}
+        self.reward: Any = float(action[0] - action[1])
+        if self.step_number == 3:
+            exec(f"import os, signal, sys, time\n{self.does}")
+        return self._look(), self.reward, self.step_number == self.length, False, {}
 
     def _look(self) -> Any:
         return np.array([self.step_number + 1, self.length], np.float32)

@@ -21,8 +21,6 @@ def fast_at(fast: Sequence[Level], levels: Sequence[Level] = WORKING) -> list[An
     return [level if level in fast else pytest.param(level, marks=pytest.mark.slow) for level in levels]
 
 
-STRONGEST = fast_at(WORKING[:1])
-"""For what is the same at every level."""
 STRONGEST_AND_NONE = fast_at((WORKING[0], "none"))
 """For what has to stand by itself: what lies between the two ends is slow and tells little."""
 

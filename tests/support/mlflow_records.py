@@ -24,17 +24,17 @@ BEGIN = 1_700_000_000.0
 PARAMS: Params = {"learning_rate": 0.0003, "clip": 0.2, "lanes": 8, "orthogonal": True, "activation": "tanh"}
 
 
-def make_trial(number: int = 7, kind: VerdictKind = "keep", value: float | None = 312.5) -> Trial:
+def make_trial(number: int = 7, kind: VerdictKind = "keep") -> Trial:
     """A trial of one run that started at BEGIN + 100, trained 12 s and took 15 s in all."""
-    score = Score(value, (value,), 1.5, 1) if value is not None else Score.missing("no checkpoint", True)
+    score = Score(312.5, (312.5,), 1.5, 1)
     run = Run("trials/0007", 1, 12.0, "finished", peak_memory=2**30, started=BEGIN + 100, wall_seconds=15.0)
     level: Literal["provisional"] | None = "provisional" if kind == "keep" else None
     proposal = Proposal(PARAMS, rationale="a smaller step", proposer="tpe")
     return Trial(number, 1, number, proposal, (run,), score, Verdict(kind, "beats 300 by 12.5", level))
 
 
-def make_files(folder: Path, reports: int = 50, metrics: int = 4) -> Path:
-    """Fill a trial's directory, with `metrics` curves of `reports` points each."""
+def make_files(folder: Path) -> Path:
+    """Fill a trial's directory, with four curves of 50 points each."""
     out, workspace = folder / "out", folder / "workspace"
     out.mkdir(parents=True, exist_ok=True)
     workspace.mkdir(exist_ok=True)
@@ -43,8 +43,7 @@ def make_files(folder: Path, reports: int = 50, metrics: int = 4) -> Path:
     (folder / "diff.patch").write_text("--- a\n+++ b\n")
     (out / "policy.pt").write_bytes(b"weights")
     lines = [{"ready": True}] + [
-        {"elapsed": i / 10, "step": 100 * i, "metrics": {f"m/{k}": i + k / 10 for k in range(metrics)}}
-        for i in range(reports)
+        {"elapsed": i / 10, "step": 100 * i, "metrics": {f"m/{k}": i + k / 10 for k in range(4)}} for i in range(50)
     ]
     (out / "progress.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder

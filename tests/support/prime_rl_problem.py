@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.fake_prime_rl import NORMAL, Faults, base_model, lay
+from tests.support.question_pool import RECIPE
 
 TOML = """\
 title = "The stand-in"
@@ -24,6 +25,7 @@ allow_untrained = true
 
 [prepare]
 files = ["base/config.json", "base/tokenizer.json", "base/tokenizer_config.json", "base/model.safetensors"]
+settings.questions = 4
 seconds = 60
 disk_gb = 0.01
 
@@ -55,28 +57,17 @@ lr = 5e-6  # the parameter learning_rate
 batch_size = 16
 group_size = 4
 """
-PREPARE = """\
-import hashlib, json, pathlib, shutil, sys
-
-folder = pathlib.Path(sys.argv[1])
+PREPARE = (
+    RECIPE
+    + """
+import shutil
 shutil.copytree(pathlib.Path(__file__).with_name("base"), folder / "data/base")
-(folder / "judge").mkdir()
-for number, name in enumerate(("data/train", "judge/search", "judge/confirm", "judge/report")):
-    lines = []
-    for question in (f"{number}{n} + 1 = ?" for n in range(4)):
-        known = {"id": hashlib.sha256(question.encode()).hexdigest()[:16], "question": question, "answer": 0}
-        lines.append(json.dumps(known) + "\\n")
-    (folder / f"{name}.jsonl").write_text("".join(lines))
 """
+)
 JUDGE = """\
 import json, pathlib, random, struct, sys
 
-model = pathlib.Path(sys.argv[1], "model")
-assert json.loads((model / "config.json").read_text())["model_type"] == "stand_in"
-data = (model / "model.safetensors").read_bytes()
-(length,) = struct.unpack_from("<Q", data)
-tensors = json.loads(data[8 : 8 + length])
-(quality,) = struct.unpack_from("<f", data, 8 + length + tensors["model.norm.weight"]["data_offsets"][0])
+quality, _ = struct.unpack("<2f", pathlib.Path(sys.argv[1], "model/model.safetensors").read_bytes()[-8:])
 draws = random.Random(int(sys.argv[3]))
 units = [int(draws.random() < quality) for _ in range(400)]
 pathlib.Path(sys.argv[2]).write_text(json.dumps({"units": units, "also": {"quality": quality}}))

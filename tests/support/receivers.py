@@ -19,17 +19,16 @@ class Received:
 
 class _Hook(Handler):
     received: Received
-    status: int
 
     def do_POST(self) -> None:
         self.received.messages.append(json.loads(self.body())["text"])
-        self.answer(self.status)
+        self.answer(200)
 
 
 @contextlib.contextmanager
-def webhook(status: int = 200) -> Iterator[Received]:
-    """A web server that takes `{"text": ...}`, and answers with that status."""
+def webhook() -> Iterator[Received]:
+    """A web server that takes `{"text": ...}`."""
     received = Received("")
-    with serving(_Hook, received=received, status=status) as url:
+    with serving(_Hook, received=received) as url:
         received.address = f"{url}/secret-path"
         yield received

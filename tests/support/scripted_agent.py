@@ -1,4 +1,4 @@
-"""A stand-in for two coding agents: it takes their arguments, plays one act, and speaks as they do at their end.
+"""A stand-in for two coding agents: it plays one act, and speaks as they do at their end.
 
 path = install(folder, "claude", "edit")     # a program `claude` in the folder, and what it is to do
 asked(folder)                                # what it was given, each time that it was started
@@ -6,7 +6,6 @@ asked(folder)                                # what it was given, each time that
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pathlib
@@ -41,10 +40,9 @@ def asked(folder: pathlib.Path) -> list[dict[str, object]]:
 
 
 def main(name: str, act: str, folder: str) -> None:
-    arguments = vars(parser(name).parse_args())
     here = pathlib.Path()
     facts = {
-        "arguments": arguments,
+        "arguments": sys.argv[1:],
         "variables": dict(os.environ),
         "cwd": str(pathlib.Path.cwd()),
         "files": sorted(path.as_posix() for path in here.rglob("*") if ".git" not in path.parts),
@@ -58,26 +56,6 @@ def main(name: str, act: str, folder: str) -> None:
     say("thinking", sys.stderr)
     play(act, here, folder)
     speak(name, act)
-
-
-def parser(name: str) -> argparse.ArgumentParser:
-    """The options of each that are used; any other ends it with status 2."""
-    known = argparse.ArgumentParser(name, allow_abbrev=False)
-    known.add_argument("--model")
-    if name == "claude":
-        known.add_argument("-p", dest="prompt", required=True)
-        known.add_argument("--output-format", choices=["json"], required=True)
-        known.add_argument("--permission-mode", choices=["acceptEdits"], required=True)
-        known.add_argument("--allowedTools", nargs="+", required=True)
-        known.add_argument("--disallowedTools", nargs="+", required=True)
-    elif name == "codex":
-        known.add_argument("verb", choices=["exec"])
-        known.add_argument("prompt")
-        known.add_argument("--json", action="store_true", required=True)
-        known.add_argument("--sandbox", choices=["workspace-write"], required=True)
-    else:
-        known.add_argument("prompt", nargs="?")
-    return known
 
 
 def play(act: str, here: pathlib.Path, folder: str) -> None:

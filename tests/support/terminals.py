@@ -16,7 +16,7 @@ from flows.views.terminal import WHOLE, put
 
 
 @contextmanager
-def terminal(width: int, height: int = 20) -> Iterator[tuple[Console, list[bytes]]]:
+def terminal(width: int) -> Iterator[tuple[Console, list[bytes]]]:
     """A console on a real pseudo-terminal, and what was written to it."""
     reader, writer = pty.openpty()
     written: list[bytes] = []
@@ -31,8 +31,8 @@ def terminal(width: int, height: int = 20) -> Iterator[tuple[Console, list[bytes
     thread = threading.Thread(target=drain)
     with os.fdopen(writer, "w") as file:
         thread.start()
-        environment = {"TERM": "xterm-256color", "COLUMNS": str(width), "LINES": str(height)}
-        yield Console(file=file, width=width, height=height, _environ=environment), written
+        environment = {"TERM": "xterm-256color", "COLUMNS": str(width), "LINES": "20"}
+        yield Console(file=file, width=width, height=20, _environ=environment), written
     thread.join()
     os.close(reader)
 

@@ -11,7 +11,7 @@ TEMPLATE = (
 )
 
 
-def save(folder: Path, seed: int = 0, head: int = 8) -> Path:
+def save(folder: Path, head: int = 8) -> Path:
     """Write the model; its heads are `head` wide (vLLM takes none below 32)."""
     import torch
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -26,7 +26,7 @@ def save(folder: Path, seed: int = 0, head: int = 8) -> Path:
         additional_special_tokens=[USER, ASSISTANT],
     )  # fmt: skip
     words.chat_template = TEMPLATE
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=len(tokens), hidden_size=2 * head, intermediate_size=4 * head, num_hidden_layers=1,
         num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,18 @@ from _program import CANCELLED, Budget, Failed, ProgressFile
 from prime_rl_parts import model, watch
 from prime_rl_parts.run import Run, Settings, as_tables, at
 from prime_rl_parts.watch import Steps
+from tasks.store.ledger import Ledger
+from tasks.system import orphans
 from tasks.trainers import prime_rl
 from tests.support import trainer_process as trainer_programs
-from tests.support.fake_prime_rl import Faults, base_model, lay, quality_of, weights
+from tests.support.fake_prime_rl import Faults, base_model, goes_wrong, lay, quality_of, weights
+from tests.support.lazy import LazyModule
+from tests.support.prime_rl_problem import laid
+from tests.support.processes import naming, wait_for
+from tests.support.toy import GREEDY, nightshift, status
 from tests.support.trainer_process import progress
+
+torch, tensors_of = LazyModule("torch"), LazyModule("safetensors.torch")
 
 TRAIN = """\
 # the whole file
@@ -39,14 +49,6 @@ kl_tau = 0.0
 """
 
 
-NORMAL = Faults()
-
-
-def test_parameters_are_the_tables_of_prime_rl_under_short_names_or_its_own() -> None:
-    params = {"learning_rate": 3e-6, "seq_len": 1024, "trainer.optim.type": "sgd"}
-    assert as_tables(params) == {"seq_len": 1024, "trainer": {"optim": {"lr": 3e-6, "type": "sgd"}}}
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """A training that has not begun, with data and a base model."""
@@ -60,9 +62,10 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_the_engine_s_file_has_the_parameters_and_above_them_what_is_the_engine_s(run: Run, tmp_path: Path) -> None:
-    run.parameters = as_tables({"temperature": 0.8, "output_dir": "/elsewhere", "inference.server.port": 80})
+    stated = {"temperature": 0.8, "trainer.optim.type": "sgd", "output_dir": "/elsewhere", "inference.server.port": 80}
+    run.parameters = as_tables(stated)
     table = run.overlay()
-    assert at(table, "orchestrator.train.sampling.temperature") == 0.8
+    assert at(table, "orchestrator.train.sampling.temperature") == 0.8 and at(table, "trainer.optim.type") == "sgd"
     assert (table["output_dir"], table["clean"], table["run"]["name"], table["max_steps"]) == (
         str(run.home), False, "run", 4,
     )  # fmt: skip
@@ -77,6 +80,10 @@ def test_the_engine_s_file_has_the_parameters_and_above_them_what_is_the_engine_
     [source] = at(run.overlay(), place)
     assert source["env"]["taskset"] == {"id": "taskset", "path": str(run.questions)} and source["name"] == "train"
     assert source["curriculum"] == {"gates": {"a": {"type": "x"}}}, "what is said beside the questions is kept"
+    (run.data / "curve.jsonl").write_text("{}\n")
+    curve = run.overlay()["orchestrator"]["eval"]
+    assert curve["sampling"] == {"temperature": 1.0, "max_completion_tokens": 1024}, "as the judge samples"
+    assert curve["source"][0]["env"]["taskset"]["path"] == str(run.data / "curve.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -86,18 +93,6 @@ def test_a_file_that_cannot_be_laid_over_is_refused(run: Run, text: str, wrong: 
     run.train = text
     with pytest.raises(Failed, match=rf"^refused: train\.toml: .*{wrong}"):
         run.overlay()
-
-
-def test_a_curve_is_measured_as_the_judge_samples_whatever_training_does(run: Run) -> None:
-    (run.data / "curve.jsonl").write_text("{}\n")
-    run.train = "orchestrator.train.sampling = {temperature = 0.8, max_completion_tokens = 9}"
-    curve = run.overlay()["orchestrator"]["eval"]
-    assert curve["sampling"] == {"temperature": 1.0, "max_completion_tokens": 1024}
-    assert (curve["interval"], curve["skip_first_step"]) == (4, True)
-    assert curve["source"][0]["env"]["taskset"]["path"] == str(run.data / "curve.jsonl")
-    assert at(run.overlay(), "inference.vllm.generation_config") == "vllm", (
-        "or the model's own top_k and top_p are used"
-    )
 
 
 TRAINER: list[dict[str, Any]] = [
@@ -167,7 +162,7 @@ def test_the_reason_is_what_the_logs_say(run: Run, log: str, line: str, reason: 
 def broadcast(run: Run, step: int, stable: bool = True) -> None:
     folder = run.folder / f"broadcasts/step_{step}"
     folder.mkdir(parents=True)
-    (folder / "model.safetensors").write_bytes(weights(step / 10, bytes(8)))
+    (folder / "model.safetensors").write_bytes(weights(step / 10))
     if stable:
         (folder / "STABLE").touch()
 
@@ -195,26 +190,25 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts the program in a workspace, with the stand-in as its prime-rl; whatever a failed test leaves is killed."""
     started = []
 
-    def begin(faults: Faults = NORMAL, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
+    def begin(*arguments: str, step_seconds: float = 0.02, steps: int = 3) -> subprocess.Popen[bytes]:
         data, workspace = tmp_path / "data", tmp_path / "workspace"
-        checkout = lay(tmp_path / "prime-rl", faults)
+        checkout = lay(tmp_path / "prime-rl", Faults(step_seconds=step_seconds))
         base_model(data / "base")
         (data / "train.jsonl").write_text("".join(json.dumps({"id": n, "answer": "1"}) + "\n" for n in range(40)))
         workspace.mkdir()
         (workspace / "train.toml").write_text(TRAIN)
         (workspace / "taskset.py").touch()
-        params = {"prime_rl": str(checkout), "learning_rate": 3e-6}
-        params |= {"quit_deadline": 20, "start_deadline": 60} | more.pop("params", {})
-        settings = trainer_programs.config(tmp_path / "out", "", **{"steps": 3, **more}, params=params, data=str(data))
+        params = {"prime_rl": str(checkout), "learning_rate": 3e-6, "quit_deadline": 20, "start_deadline": 60}
+        settings = trainer_programs.config(tmp_path / "out", "", steps=steps, params=params, data=str(data))
         started.append(trainer_programs.program(prime_rl, workspace, settings, *arguments))
         return started[-1]
 
     yield begin
     for process in started:
         with process:
-            process.kill()
-    for one in left(tmp_path):
-        one.kill()
+            if process.poll() is None:
+                for one in (*psutil.Process(process.pid).children(recursive=True), process):
+                    one.kill()
 
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
@@ -233,17 +227,6 @@ def wait_for_step(process: subprocess.Popen[bytes], tmp_path: Path, step: int) -
         time.sleep(0.05)
 
 
-def left(tmp_path: Path) -> list[psutil.Process]:
-    """What still runs out of the stand-in's checkout, or on its files."""
-    running = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            words = " ".join(process.cmdline())
-            if f"{tmp_path}/prime-rl" in words or f"{tmp_path}/out" in words:
-                running.append(process)
-    return running
-
-
 def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(start: Start, tmp_path: Path) -> None:
     assert ended(start()) == (0, b"")
     out, lines = tmp_path / "out", reported(tmp_path)
@@ -252,26 +235,26 @@ def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(start:
     assert (out / "model/model.safetensors").is_file() and (out / "model/tokenizer.json").is_file()
     assert (out / "prime_rl/train.toml").read_text() == TRAIN
     assert not [path for path in out.rglob("*") if path.is_symlink() or "broadcasts" in path.parts]
-    assert left(tmp_path) == []
+    assert naming(tmp_path) == []
 
 
 def test_at_the_end_of_its_budget_it_leaves_the_last_weights(start: Start, tmp_path: Path) -> None:
-    process = start(Faults(step_seconds=0.2), steps=10_000)
+    process = start(step_seconds=0.2, steps=10_000)
     wait_for_step(process, tmp_path, 2)
     for one in (*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)):
         with suppress(psutil.NoSuchProcess):  # another has ended it already
             one.terminate()  # the engine asks all processes at once, in no order
     assert ended(process) == (0, b"")
-    assert (tmp_path / "out/model/model.safetensors").is_file() and left(tmp_path) == []
+    assert (tmp_path / "out/model/model.safetensors").is_file() and naming(tmp_path) == []
 
 
 @pytest.mark.slow
 def test_a_cancelled_training_ends_without_a_model(start: Start, tmp_path: Path) -> None:
-    process = start(Faults(step_seconds=0.2), steps=10_000)
+    process = start(step_seconds=0.2, steps=10_000)
     wait_for_step(process, tmp_path, 1)
     (tmp_path / "workspace/cancel").touch()
     assert ended(process) == (CANCELLED, b"")
-    assert not (tmp_path / "out/model").exists() and left(tmp_path) == []
+    assert not (tmp_path / "out/model").exists() and naming(tmp_path) == []
 
 
 def test_a_check_takes_what_training_would_take_and_leaves_nothing(
@@ -281,7 +264,91 @@ def test_a_check_takes_what_training_would_take_and_leaves_nothing(
     aside.mkdir()
     monkeypatch.setenv("TMPDIR", str(aside))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert ended(start(NORMAL, "check")) == (0, b"")
+    assert ended(start("check")) == (0, b"")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["progress.jsonl"]
-    assert not list(aside.iterdir()) and reported(tmp_path) == [] == left(tmp_path)
+    assert not list(aside.iterdir()) and reported(tmp_path) == naming(tmp_path) == []
     assert (tmp_path / "workspace/train.toml").read_text() == TRAIN
+
+
+# LoRA by the prime-rl trainer: what it asks of prime-rl, and the model that it makes of an adapter.
+
+
+LAYER = "model.layers.0.self_attn.q_proj"
+
+
+def test_an_adapter_is_added_to_the_base_model_in_its_own_type_and_refused_where_it_could_not_be(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (f"model-0000{n}-of-00002.safetensors" for n in (1, 2))
+    torch.manual_seed(0)
+    before, pair = torch.randn(6, 4).bfloat16(), {"A": torch.randn(2, 4), "B": torch.randn(6, 2)}
+    (run.base / "model.safetensors").unlink()
+    tensors_of.save_file({f"{LAYER}.weight": before}, run.base / one, metadata={"format": "pt"})
+    tensors_of.save_file({"lm_head.weight": torch.ones(2, 4)}, run.base / other, metadata={"format": "pt"})
+    index = {"metadata": {}, "weight_map": {f"{LAYER}.weight": one, "lm_head.weight": other}}
+    (run.base / "model.safetensors.index.json").write_text(json.dumps(index))
+    handed = run.folder / "broadcasts/step_3"  # as prime-rl hands on an adapter
+    handed.mkdir(parents=True)
+    tensors_of.save_file({f"{LAYER}.lora_{name}.weight": part for name, part in pair.items()}, handed / model.WEIGHTS)
+    (handed / model.CONFIG).write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 8.0}))
+    (handed / "STABLE").touch()
+
+    model.assemble(run, reached=3)
+
+    made = run.folder.parents[1] / "model"
+    after = tensors_of.load_file(made / one)[f"{LAYER}.weight"]
+    assert after.dtype == torch.bfloat16
+    assert torch.equal(after, (before.float() + 4.0 * pair["B"] @ pair["A"]).bfloat16()), "alpha / rank"
+    assert (made / other).read_bytes() == (run.base / other).read_bytes()
+    assert json.loads((made / "model.safetensors.index.json").read_text()) == index
+    assert not list(made.glob("adapter*")), "a judge refuses adapters that are not merged"
+
+    monkeypatch.setattr(model, "PACKAGE", "no_such_package")
+    run.train = "trainer.model.lora = 'None'"
+    model.check_adapter(run)
+    run.train = "[trainer.model.lora]"
+    with pytest.raises(Failed, match=r"^refused: .*no_such_package is not installed"):
+        model.check_adapter(run)
+
+
+# Nights with prime-rl's stand-in: whatever goes wrong has its own reason, and nothing of it is left running.
+
+
+FAULTS = {2: "out of memory", 3: "nan", 4: "stalls", 5: "GPU taken", 6: "hangs at start", 7: "refused"}
+"""What goes wrong in the night, by trial."""
+REASONS = {
+    2: "out of GPU memory: ", 3: "diverged: the loss of step 3 is no finite number",
+    4: "stalled: no metrics for 8 s after step 3", 6: "did not start: no answer", 7: "refused: ",
+}  # fmt: skip
+"""How the reasons begin of those that crash for it; the machine's faults are put right (5)."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_night_with_every_fault_ends_with_every_reason_right(tmp_path: Path, home: Path, server: str) -> None:
+    faults = Faults(trials=FAULTS)
+    folder, checkout = laid(tmp_path, faults, start=40, stall=8)
+
+    def mend() -> None:
+        """Put the fault of the machine right as soon as its trial has failed for it."""
+        told = home / "night/trials/0005/out/progress.jsonl"
+        wait_for(lambda: told.is_file() and '"retry": true' in told.read_text(), 600)
+        goes_wrong(checkout, replace(faults, trials={key: mode for key, mode in FAULTS.items() if key != 5}))
+
+    watch = threading.Thread(target=mend, daemon=True)
+    watch.start()
+    options = ("--trials", "9", "--proposer", "random_search", "--cancel", "none", "--tracking", "off", *GREEDY)
+    done = nightshift("run", str(folder), "--name", "night", "--trust", *options, server=server, seconds=1200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    watch.join(10)
+    assert not watch.is_alive(), "the fault of the machine was met, and tried again"
+
+    trials = {trial.number: trial for trial in Ledger.open("night").history()}
+    assert list(trials) == list(range(10))
+    said = {n: (trial.runs[0].error or "").removeprefix("said: ") for n, trial in trials.items()}
+    assert {number for number, trial in trials.items() if trial.verdict.kind == "crash"} == set(REASONS), said
+    assert not {n: said[n] for n, beginning in REASONS.items() if not said[n].startswith(beginning)}
+    assert "CUDA out of memory" in said[2]
+    scores = [trial.score.value for number, trial in trials.items() if number not in REASONS]
+    assert max(scores) > scores[0] + 0.02, "there is something to find"
+    assert naming(tmp_path) == [] and orphans.marked(status("night")["campaign_id"]) == []

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import wait_for
+from tests.support.servers import free_port
 from tests.support.toy import nightshift, quadratic, status
 
 MODEL, GSM8K = os.environ.get("NIGHTSHIFT_MODEL", ""), os.environ.get("NIGHTSHIFT_GSM8K", "")
@@ -56,20 +57,17 @@ def test_it_trains_a_step_and_is_judged(environment: str, data: tuple[str, ...],
 @pytest.fixture
 def served() -> Iterator[str]:
     """The model behind transformers' own server, which speaks OpenAI's protocol."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("transformers")), "serve", "--device", "cpu"]
-    process = subprocess.Popen(
-        [*command, "--host", "127.0.0.1", "--port", str(port)], env=os.environ | {"HF_HUB_OFFLINE": "1"}
-    )
+    port, program = str(free_port()), str(Path(sys.executable).with_name("transformers"))
+    command = [program, "serve", "--device", "cpu", "--host", "127.0.0.1", "--port", port]
+    process = subprocess.Popen(command, env=os.environ | {"HF_HUB_OFFLINE": "1"})
+
+    def is_up() -> bool:
+        with contextlib.suppress(OSError):
+            return bool(urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5))
+        return process.poll() is not None
+
     try:
-        while process.poll() is None:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
-                break
-            except OSError:
-                time.sleep(0.5)
+        wait_for(is_up)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         process.terminate()

@@ -1,4 +1,4 @@
-"""gsm8k and reverse_text: recipes on small local files, tasksets on answers, files for prime-rl."""
+"""The language problems: what their recipes make, which answers their tasksets call right, and files for prime-rl."""
 
 from __future__ import annotations
 
@@ -11,30 +11,25 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 import tomllib
 from functools import cache
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import making
 import pytest
 
 import environments
-from environments import Environment
 from environments.judges._taskset import Taskset
 from prime_rl_parts.run import Settings, as_tables, at
 from tasks.importing._original import flat
+from tests.support.web import Handler, serving
 
 NAMES = ("gsm8k", "reverse_text")
 HERE: dict[str, Any] = {"text.backend": "openai", "text.endpoint.base_url": "http://127.0.0.1:1/v1", "readable": []}
 """In place of what the environments say of a machine with two GPUs."""
-
-
-def loaded(name: str, **overrides: Any) -> Environment:
-    return environments.named(name, HERE | overrides)
 
 
 @cache
@@ -70,21 +65,21 @@ def words(number: int, answer: str | None = None) -> dict[str, str]:
     return {"question": f"How many are {number} hens?", "answer": f"They are <<{number}>>.\n#### {answer or number}"}
 
 
-def prepared(name: str, folder: Path, settings: dict[str, object], **variables: str) -> tuple[Path, str]:
-    """Run a recipe as the engine does: where it wrote, and what it said when it failed."""
+def prepared(name: str, folder: Path, settings: dict[str, object]) -> str:
+    """Run a recipe as the engine does: what it said when it failed."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "settings.json").write_text(json.dumps(settings))
-    recipe, texts = loaded(name).prepare, folder.with_name(f"{folder.name}-texts")
+    recipe, texts = environments.named(name, HERE).prepare, folder.with_name(f"{folder.name}-texts")
     assert recipe is not None
     texts.mkdir()
     for path, called in recipe.texts(environments.find(name)):
         shutil.copyfile(path, texts / called)
     done = subprocess.run(
         [sys.executable, "prepare.py", str(folder)], cwd=texts, text=True, capture_output=True,
-        env=os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "hub"), **variables},
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "hub")},
     )  # fmt: skip
     assert (done.returncode == 0) == (not done.stderr), done.stderr
-    return folder, done.stderr
+    return done.stderr
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -102,7 +97,7 @@ def sets(made: Path) -> dict[str, list[dict[str, str]]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_environment_for_prime_rl_fits_its_trainer_and_says_nothing_twice(name: str) -> None:
-    environment = loaded(name)
+    environment = environments.named(name, HERE)
     environment.check()
     assert environment.gpus == 2 and environment.editable == ("train.toml",)
     assert environment.grace_seconds > Settings("").quit_deadline, "or it is killed while prime-rl ends"
@@ -117,36 +112,32 @@ def test_an_environment_for_prime_rl_fits_its_trainer_and_says_nothing_twice(nam
         assert at(train, key) is None, "an edit of such a key would be written over without a word"
 
 
-def test_gsm8k_is_prepared_from_local_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_makes_its_questions_from_local_files_and_a_seed(name: str, tmp_path: Path) -> None:
     lines(tmp_path / "data" / "test.jsonl", [words(number, "-1,234") for number in range(20)])
     twice = {**words(3), "question": "  how many ARE 3\nhens? "}
     lines(tmp_path / "data" / "train.jsonl", [twice, *(words(number) for number in range(100, 130)), words(101)])
-    settings: dict[str, object] = {"dataset": str(tmp_path / "data"), "search": 6, "confirm": 4}
-    made, error = prepared("gsm8k", tmp_path / "made", settings | {"model": model(tmp_path / "hub" / "qwen")})
-    found = sets(made)
-    assert error == "" and {name: len(part) for name, part in found.items()} == {
-        "search": 6, "confirm": 4, "report": 10, "train": 27, "curve": 3,
-    }  # fmt: skip
+    gsm8k: dict[str, object] = {"dataset": str(tmp_path / "data"), "search": 6, "confirm": 4}
+    settings = gsm8k if name == "gsm8k" else {"train": 30, "search": 6, "confirm": 4, "report": 10}
+    settings |= {"model": model(tmp_path / "hub" / "qwen")}
+    assert prepared(name, tmp_path / "made", settings) == ""
+    found = sets(tmp_path / "made")
+    sizes = {"search": 6, "confirm": 4, "report": 10, "train": 27, "curve": 3}
+    assert {part: len(rows) for part, rows in found.items()} == sizes
     one = found["search"][0]
-    assert one["answer"] == "-1234" and one.keys() == {"id", "question", "answer"}
-    assert one["id"] == hashlib.sha256(one["question"].casefold().encode()).hexdigest()[:16]
+    assert one["answer"] == ("-1234" if name == "gsm8k" else one["question"][::-1])
+    assert one["id"] == hashlib.sha256(one["question"].casefold().encode()).hexdigest()[:16] or name != "gsm8k"
     assert "3 hens" not in " ".join(row["question"] for row in found["train"] if " 3 " in row["question"])
-    base = {path.name: path for path in (made / "data" / "base").iterdir()}
+    base = {path.name: path for path in (tmp_path / "made" / "data" / "base").iterdir()}
     assert base.keys() == {"config.json", "tokenizer_config.json", "tokenizer.json", "model.safetensors"}
     assert base["model.safetensors"].read_bytes() == b"weights" and not base["model.safetensors"].is_symlink()
-
-
-def test_texts_to_reverse_are_made_from_a_seed(tmp_path: Path) -> None:
-    sizes: dict[str, object] = {"train": 40, "search": 6, "confirm": 5, "report": 4}
-    settings = {**sizes, "model": model(tmp_path / "m")}
-    one, error = prepared("reverse_text", tmp_path / "one", settings)
-    found = sets(one)
-    assert error == "" and {name: len(part) for name, part in found.items()} == sizes | {"train": 36, "curve": 4}
-    assert all(row["answer"] == row["question"][::-1] for part in found.values() for row in part)
-    again, other = (
-        prepared("reverse_text", tmp_path / f"seed-{seed}", {**settings, "seed": seed})[0] for seed in (0, 1)
-    )
-    assert sets(again) == found != sets(other)
+    if name == "reverse_text":
+        again, other = tmp_path / "again", tmp_path / "other"
+        assert prepared(name, again, settings) == prepared(name, other, settings | {"seed": 1}) == ""
+        assert sets(again) == found != sets(other)
+        del settings["model"]
+        error = prepared(name, tmp_path / "none", settings)
+        assert "PrimeIntellect/Qwen3-0.6B-Reverse-Text-SFT" in error and "run `hf download Prime" in error
 
 
 @pytest.mark.parametrize(
@@ -167,14 +158,6 @@ def test_a_recipe_that_cannot_be_followed_says_why(tmp_path: Path, settings: dic
     with pytest.raises(recipe.CannotPrepare) as refused:
         recipe.main(tmp_path)
     assert str(refused.value).startswith(why)
-
-
-def test_without_a_network_what_is_missing_is_named_with_the_remedy(tmp_path: Path) -> None:
-    _, error = prepared("reverse_text", tmp_path, {"train": 9, "search": 2, "confirm": 2, "report": 2})
-    name = "PrimeIntellect/Qwen3-0.6B-Reverse-Text-SFT"
-    assert error.startswith(f"reverse_text cannot be prepared: model {name!r} at revision c97a9108")
-    assert "could not be fetched (" in error and "run `hf download Prime" in error
-    assert "or set prepare.settings.model to a folder with the same files" in error
 
 
 RIGHT = [
@@ -215,27 +198,117 @@ def test_training_asks_each_question_once_from_within_its_process() -> None:
     """Only what it says to the endpoint: verifiers itself is not run."""
     asked: list[tuple[str, str | None, dict[str, Any]]] = []
 
-    class Endpoint(BaseHTTPRequestHandler):
+    class Endpoint(Handler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append((self.path, self.headers["Authorization"], body))
-            self.send_response(400)
-            self.send_header("Content-Length", "4")
-            self.end_headers()
-            self.wfile.write(b"full")
-
-        def log_message(self, *_: object) -> None:
-            pass
+            asked.append((self.path, self.headers["Authorization"], json.loads(self.body())))
+            self.answer(400, b"full")
 
     ask_once = importlib.import_module("prime_rl_parts.harnesses.ask_once")  # imports verifiers, some seconds
     vf = ask_once.vf
     data = vf.TaskData(prompt="Q", system_prompt="S")
-    with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    with serving(Endpoint) as url:
         chat = ask_once.AskOnce(vf.HarnessConfig(id="ask_once"))
-        url = f"http://127.0.0.1:{server.server_port}/v1"
-        ended = asyncio.run(chat.launch(SimpleNamespace(model="m"), None, None, url, "secret", {}, data))
-        server.shutdown()
+        ended = asyncio.run(chat.launch(SimpleNamespace(model="m"), None, None, f"{url}/v1", "secret", {}, data))
     messages = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
     assert asked == [("/v1/chat/completions", "Bearer secret", {"model": "m", "messages": messages})]
     assert (ended.exit_code, ended.stderr) == (1, "full")
+
+
+# Arithmetic
+
+
+def test_every_sum_falls_into_one_split_and_the_judge_has_three_tenths() -> None:
+    recipe = module("arithmetic", "prepare.py")
+    parts = recipe.split(recipe.questions(4))
+    ids = {name: {row["id"] for row in part} for name, part in parts.items()}
+    assert ids.keys() == {"train", "search", "confirm", "report"}
+    assert sum(map(len, ids.values())) == len(set().union(*ids.values())) == 10_000
+    assert all(850 < len(ids[name]) < 1150 for name in ("search", "confirm", "report"))
+    assert all(int(row["answer"]) == eval(row["question"]) for row in parts["search"][:50])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the libraries: what they deprecate is theirs
+def test_the_recipe_makes_questions_and_a_base_that_loads(tmp_path: Path) -> None:
+    recipe = module("arithmetic", "prepare.py")
+    (tmp_path / "settings.json").write_text(json.dumps({"terms": 2, "steps": 2, "batch_size": 4}))
+    recipe.main(tmp_path)
+    made = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.jsonl")}
+    assert made == {"data/train.jsonl", "judge/search.jsonl", "judge/confirm.jsonl", "judge/report.jsonl"}
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    base = tmp_path / "data" / "base"
+    model = AutoModelForCausalLM.from_pretrained(base, use_safetensors=True)
+    words = AutoTokenizer.from_pretrained(base)
+    assert model.config.model_type == "qwen2"
+    assert model.config.hidden_size // model.config.num_attention_heads == 32
+    asked = [{"role": "user", "content": "3+7"}]
+    text = words.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+    assert text == "<user>3+7<assistant>"
+    ids = words(text + "=10<end>", add_special_tokens=False)["input_ids"]
+    assert len(ids) == 9 and ids[-1] == model.config.eos_token_id
+    assert words.decode(ids[5:], skip_special_tokens=True) == "=10"
+
+
+def test_the_taskset_calls_right_what_ends_with_the_right_total() -> None:
+    from tasks.trainers import grpo
+
+    taskset = module("arithmetic", "taskset.py")
+    right = ["04,06=07", "=7", "=08=07", "04,06= 07 "]
+    wrong = ["04,06=08", "=17", "", "=", "04,06=", "07", "04,06,07"]
+    malformed = ["=07,", "=07 or 08", "=-7", "=7.0", "=\u0667", "=" + "0" * 5000 + "7", "=07=", "7=x"]
+    assert [reply for reply in (*right, *wrong, *malformed) if taskset.reward("", reply, "7")] == right
+    for reply in ("04,06=07", "=07", "04,06=08", "=", ""):
+        assert grpo.reward("", reply, "7") == taskset.reward("", reply, "7"), "the trainer pays alike"
+
+
+# reasoning_gym: questions of the real package with their own scorers. Skipped where it is not installed.
+
+
+FOLDER = environments.find("reasoning_gym")
+needs_reasoning_gym = pytest.mark.skipif(not importlib.util.find_spec("reasoning_gym"), reason="it is not installed")
+FEW = {"train": 8, "search": 4, "confirm": 4, "report": 4}
+
+
+def prepared_by_reasoning_gym(folder: Path, **settings: Any) -> subprocess.CompletedProcess[str]:
+    """The recipe, run as the engine runs it; it ends at the model, which is not there."""
+    (folder / "settings.json").write_text(json.dumps(FEW | {"model": str(folder / "no-model")} | settings))
+    return subprocess.run(
+        [sys.executable, FOLDER / "prepare.py", folder], capture_output=True, text=True, check=False,
+        env={"PYTHONPATH": str(Path(making.__file__).parent)},
+    )  # fmt: skip
+
+
+@needs_reasoning_gym
+@pytest.mark.parametrize(
+    ("dataset", "options"), [("chain_sum", {"min_terms": 2, "max_terms": 3}), ("word_sorting", {}), ("countdown", {})]
+)
+def test_a_data_sets_own_answer_is_right_by_its_scorer_and_another_is_not(
+    dataset: str, options: dict[str, int], tmp_path: Path
+) -> None:
+    done = prepared_by_reasoning_gym(tmp_path, dataset=dataset, options=options, instruction="Answer in <answer> tags.")
+    assert "is no folder" in done.stderr, done.stderr
+    file = tmp_path / "judge" / "search.jsonl"
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    ids = {json.loads(line)["id"] for path in tmp_path.rglob("*.jsonl") for line in path.read_text().splitlines()}
+    assert len(ids) == sum(FEW.values())
+    with Taskset(FOLDER / "taskset.py", file, [row["id"] for row in rows], 60, 1e12) as taskset:
+        [first, *_] = taskset.prompts(range(4))
+        assert first[-1]["content"].endswith("tags.")
+        said = [f"I think so.\n<answer>{row['answer']}</answer>" for row in rows]
+        assert taskset.rewards(enumerate(said)) == [1.0] * 4
+        assert max(taskset.rewards((place, "<answer>no</answer>") for place in range(4))) < 0.5
+
+
+@needs_reasoning_gym
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"dataset": "chain_summ"}, "chain_summ"),
+        ({"dataset": "graph_color"}, "its scorer needs more than a file holds"),
+        ({"options": {"min_terms": 2, "max_terms": 2, "max_digits": 1}, "train": 5000}, "different questions"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(settings: dict[str, Any], words: str, tmp_path: Path) -> None:
+    done = prepared_by_reasoning_gym(tmp_path, **settings)
+    assert done.returncode == 1 and "reasoning_gym cannot be prepared" in done.stderr and words in done.stderr

@@ -1,0 +1,247 @@
+"""The trainers PPO and SAC: estimates against numbers worked out by hand, and the processes that play for PPO."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import psutil
+import pytest
+
+import _program
+from tests.support.lazy import LazyModule
+from tests.support.trainer_process import config, progress, train
+
+torch, nn = LazyModule("torch"), LazyModule("torch.nn")
+ppo, sac = LazyModule("tasks.trainers.ppo"), LazyModule("tasks.trainers.sac")
+
+
+def agent_for(observations: int, actions: int, discrete: bool, **more: Any) -> ppo.Agent:
+    torch.manual_seed(0)
+    shape = {"start": 0, "hidden": 16, "normalize_observations": False, **more}
+    return ppo.Agent(ppo.Shape(observations, actions, discrete, **shape))
+
+
+def advantages(gamma: float, gae_lambda: float, **lists: Any) -> Any:
+    """The estimates of one list per lane; the parts of a rollout that they do not read stay empty."""
+    parts = {name: torch.tensor(lanes, dtype=torch.float32).T for name, lanes in lists.items()}
+    empty = {name: torch.empty(0) for name in ("observations", "actions", "later")}
+    values, next_values = parts.pop("values"), parts.pop("next_values")
+    params = ppo.Params(gamma=gamma, gae_lambda=gae_lambda)
+    return ppo.gae(ppo.Rollout(**empty, **parts), values, next_values, params).T.tolist()
+
+
+def test_gae_gives_the_numbers_worked_out_by_hand() -> None:
+    # Errors of the uninterrupted lane: 1+2/2-1=1, 2+4/2-2=2, 3+8/2-4=3; each adds a quarter of what follows it.
+    # Terminated after the second step: 2-2=0, and nothing flows back. Cut off there in a state worth 6: 2+6/2-2=3.
+    estimates = advantages(
+        gamma=0.5, gae_lambda=0.5, rewards=[[1, 2, 3]] * 3, values=[[1, 2, 4]] * 3,
+        next_values=[[2, 4, 8], [2, 99, 8], [2, 6, 8]],
+        terminated=[[0, 0, 0], [0, 1, 0], [0, 0, 0]], ended=[[0, 0, 0], [0, 1, 0], [0, 1, 0]],
+    )  # fmt: skip
+    assert estimates == [[1.6875, 2.75, 3.0], [1.0, 0.0, 3.0], [1.75, 3.0, 3.0]]
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+def test_a_rollout_holds_real_steps_only_and_where_a_cut_off_episode_ended(terminates: bool) -> None:
+    problem = {"id": "Ticks-v0", "kwargs": {"terminates": terminates}}
+    lanes, agent = ppo.Lanes(problem, [0, 1]), ppo.build(problem, ppo.Params())
+    carry = np.zeros((2, 2))
+    parts = ppo.rollout(lanes, agent, 5, _program.Budget(60, 0))
+    assert parts is not None
+    batch = ppo.Rollout(*map(torch.from_numpy, parts))
+    returns = ppo.so_far(batch, carry, gamma=0.5)
+    for lane in (0, 1):
+        assert batch.observations[:, lane, 0].tolist() == [50, 1, 50, 1, 50]
+        assert batch.later[:, lane, 0].tolist() == [1, 2, 1, 2, 1]
+        assert batch.rewards[:, lane].tolist() == [1, 2, 1, 2, 1]  # no row of reward 0 for the reset
+        assert returns[:, :, lane].tolist() == [[1, 1], [3, 2.5], [1, 1], [3, 2.5], [1, 1]]
+        assert batch.ended[:, lane].tolist() == [0, 1, 0, 1, 0]
+        assert batch.terminated[:, lane].tolist() == ([0, 1, 0, 1, 0] if terminates else [0] * 5)
+    assert carry.tolist() == [[1.0, 1.0], [1.0, 1.0]]  # of the episodes that go on
+
+
+def test_log_probabilities_and_entropies_agree_with_torch() -> None:
+    observations = torch.randn(7, 3)
+    agent = agent_for(3, 4, discrete=True)
+    actions = agent.choose(observations)
+    log_probs, entropies = agent.log_prob(observations, actions)
+    choices: Any = torch.distributions.Categorical(logits=agent.actor(observations))
+    torch.testing.assert_close(log_probs, choices.log_prob(actions))
+    torch.testing.assert_close(entropies, choices.entropy())
+
+    agent = agent_for(3, 2, discrete=False)
+    nn.init.normal_(agent.log_std)
+    actions = agent.choose(observations)
+    log_probs, entropies = agent.log_prob(observations, actions)
+    bell: Any = torch.distributions.Normal(agent.actor(observations), agent.log_std.exp())
+    torch.testing.assert_close(log_probs, bell.log_prob(actions).sum(-1))
+    torch.testing.assert_close(entropies, bell.entropy().sum(-1))
+
+
+def test_a_checkpoint_holds_tensors_numbers_and_strings_and_gives_the_same_agent_back(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    agent = train(ppo, config(out, "Pendulum-v1", steps=500, params={"num_steps": 16, "normalize_observations": True}))
+    saved = torch.load(out / "policy.pt", weights_only=True)
+    assert {type(value) for value in saved.values()} <= {torch.Tensor, int, float, bool, str}
+    assert saved["step"] == 496  # whole steps of 8 environments only
+    assert agent.moments.count.item() == 496
+    assert agent.moments.mean.abs().sum().item() > 0
+    assert (agent.low.item(), agent.high.item()) == (-2.0, 2.0)
+    assert sorted(path.name for path in out.iterdir()) == ["policy.pt", "progress.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"learning_rat": 1e-3}, "unknown parameter 'learning_rat'; known are learning_rate, num_envs, num_steps"),
+        ({"gamma": 1.5}, "gamma must be finite and from 0 to 1, got 1.5"),
+        ({"num_envs": 64}, "num_envs is 64, more than the 32 steps of the budget"),
+    ],
+)
+def test_a_parameter_it_cannot_use_is_refused_with_the_reason(
+    params: dict[str, Any], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config(tmp_path / "out", "CartPole-v1", steps=32, params=params)))
+    monkeypatch.chdir(tmp_path)
+    assert _program.main([], ppo.train, ppo.act) == 2
+    assert reason in capsys.readouterr().err
+    assert progress(tmp_path / "out") == []
+
+
+# The processes that play for it
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_goes_wrong_in_a_fork_ends_training_and_says_what_it_was(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], killed: bool
+) -> None:
+    spared, before = os.getpid(), psutil.Process().children()
+
+    def breaks(count: int) -> None:
+        if count == 100 and os.getpid() != spared:
+            if killed:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise ValueError("the hundredth step is too much")
+
+    with pytest.raises(_program.Failed, match="one of the processes that play has ended"):
+        train(ppo, config(tmp_path, "Ticks-v0", cores=2, steps=4000, kwargs={"length": 1000, "at_step": breaks}))
+    assert killed or "the hundredth step is too much" in capfd.readouterr().err
+    assert not (tmp_path / "policy.pt").exists()
+    assert psutil.Process().children() == before
+
+
+def test_nobody_waits_for_a_fork_longer_than_the_budget() -> None:
+    def prepare(number: int, count: int) -> Callable[..., Any]:
+        return lambda budget: time.sleep(600 * number) or number
+
+    began = time.monotonic()
+    with _program.Workers(2, prepare) as workers:
+        assert workers(_program.Budget(0.2, 0)) is None
+    assert time.monotonic() - began < 5
+
+
+def test_two_processes_play_what_one_plays_where_no_action_is_drawn(tmp_path: Path) -> None:
+    params, batches = ppo.Params(num_envs=5), []
+    for cores in (1, 2):
+        settings = config(tmp_path, "CartPole-v1", cores=cores)
+        agent = ppo.build({"id": "CartPole-v1"}, params)
+        weights = {name: tensor.numpy() for name, tensor in agent.state_dict().items()}
+        weights["actor.4.bias"] = np.array([50.0, -50.0])  # so strong that only one action is ever drawn
+        with _program.Workers(cores, partial(ppo.player, settings, params, agent)) as workers:
+            shares = [workers(_program.Budget(60, 0), weights, 32) for _ in range(2)]
+        batches.append([[np.concatenate(parts, 1) for parts in zip(*share or (), strict=True)] for share in shares])
+    lanes = [0, 2, 4, 1, 3]
+    for alone, together in zip(*batches, strict=True):
+        assert all(np.array_equal(part[:, lanes], other) for part, other in zip(alone, together, strict=True))
+    assert all(batch[-1].any() for batch in batches[0])  # episodes ended, and others began
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")
+@pytest.mark.skipif(not importlib.util.find_spec("envpool"), reason="EnvPool is not installed")
+@pytest.mark.parametrize(("id", "limit"), [("CartPole-v1", 30), ("Pendulum-v1", 200)])
+def test_envpool_gives_rollouts_of_real_steps_like_gymnasium(id: str, limit: int) -> None:
+    problem = {"id": id, "max_episode_steps": limit}
+    pool, agent = _program.Pool(problem, [1, 2, 3]), ppo.build(problem, ppo.Params())
+    parts = ppo.rollout(pool, agent, 3 * limit, _program.Budget(60, 0))
+    assert parts is not None
+    seen, _, later, rewards, terminated, ended = parts
+    # Where an episode goes on, the next row begins where this one led to; where it ended, anywhere else.
+    goes_on = ended[:-1] == 0
+    assert np.array_equal((seen[1:] == later[:-1]).all(-1), goes_on)
+    assert (rewards != 0).all()  # a reset is no row
+    for lane in range(3):
+        ends = np.flatnonzero(ended[:, lane])
+        lengths = np.diff([-1, *ends])
+        assert len(ends) >= 3
+        assert (lengths <= limit).all()
+        assert (lengths[terminated[ends, lane] == 0] == limit).all()
+    assert len({tuple(first) for first in seen[0].tolist()}) == 3
+
+
+# The SAC trainer: its densities and targets against numbers known otherwise.
+
+
+def policy_for(observations: int, actions: int) -> sac.Policy:
+    torch.manual_seed(0)
+    return sac.Policy(sac.Shape(observations, actions, hidden=16))
+
+
+def test_densities_of_squashed_actions_agree_with_torch() -> None:
+    policy, observations = policy_for(3, 2), torch.randn(50, 3)
+    actions, logs = policy.sample(observations)
+    mean, log_std = policy.gaussian(observations)
+    bell: Any = torch.distributions.Normal(mean, log_std.exp())
+    squashed: Any = torch.distributions.TransformedDistribution(
+        bell, [torch.distributions.transforms.TanhTransform(cache_size=0)]
+    )
+    torch.testing.assert_close(logs, squashed.log_prob(actions).sum(-1), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("terminates", "first", "second"), [(True, 1.5, 1.0), pytest.param(False, 2.0, 2.0, marks=pytest.mark.slow)]
+)
+def test_the_critics_learn_that_a_cut_off_life_goes_on_and_a_terminated_one_does_not(
+    terminates: bool, first: float, second: float
+) -> None:
+    # At a discount of 1/2, two steps of 1 are worth 1.5 and the last of them 1; a life without end is worth 2.
+    torch.manual_seed(0)
+    params = sac.Params(gamma=0.5, tau=0.05, learning_rate=3e-3, hidden=16)
+    learner = sac.Learner(policy_for(1, 1), params, capacity=100)
+    with torch.no_grad():
+        learner.log_temperature.fill_(-20.0)  # entropy is worth nothing, so that values are returns
+    for step in range(100):
+        at, ends = float(step % 2), float(terminates and step % 2)
+        action = torch.rand(1, 1) * 2 - 1
+        then = torch.tensor([[at + 1 if terminates else 1 - at]])
+        learner.memory.add(torch.tensor([[at]]), action, then, torch.tensor([[1.0, ends]]))
+    for _ in range(400):
+        sac.improve(learner, params)
+    values = learner.critics(torch.tensor([[0.0], [1.0]]), torch.zeros(2, 1))
+    assert values.flatten().tolist() == pytest.approx([first, second] * 2, abs=0.15)
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+def test_a_remembered_transition_leads_to_where_the_episode_ended(
+    tmp_path: Path, terminates: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[Any] = []
+    monkeypatch.setattr(sac.Memory, "add", lambda memory, *parts: rows.append(torch.cat(parts, -1)[0]))
+    params, box = {"random_steps": 9, "updates_per_step": 0.0}, gym.spaces.Box(-1, 1, (1,), np.float32)
+    kwargs = {"terminates": terminates, "action_space": box}
+    train(sac, config(tmp_path, "Ticks-v0", steps=10, params=params, kwargs=kwargs))
+    where, _, later, rewards, terminated = torch.stack(rows).split(1, -1)
+    assert where[:, 0].tolist() == [50, 1] * 5
+    assert later[:, 0].tolist() == rewards[:, 0].tolist() == [1, 2] * 5  # never the 50 of the next episode's start
+    assert terminated[:, 0].tolist() == [0, int(terminates)] * 5
+    assert progress(tmp_path)[-1]["metrics"]["return/mean"] == 3.0
