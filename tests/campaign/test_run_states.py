@@ -20,7 +20,7 @@ import pytest
 from tasks.system import orphans
 from tests.support.prefect_api import Api, put_automations, remove_automations, set_state, states_of
 from tests.support.processes import wait_for
-from tests.support.toy import nightshift, quadratic, slow, status
+from tests.support.toy import nightshift, quadratic, slow, start, status
 from tests.support.workers import working
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -172,6 +172,19 @@ def test_cancel_ends_the_training_for_good_and_retry_goes_on(run: Started) -> No
     finishes_without_repeating(run)
     logs = run.site.ask("POST", "/logs/filter", logs={"flow_run_id": {"any_": [run.id]}}, limit=200)
     assert any("1 trial read from files" in line["message"] for line in logs)
+
+
+def test_cancel_reaches_a_campaign_that_no_worker_watches(site: Site, home: Path, tmp_path: Path) -> None:
+    folder = str(quadratic(tmp_path / "quad", fit=slow(20)))
+    few = ("--trials", "2", "--rule", "greedy", "--tracking", "off")
+    with start("run", folder, "--name", "night", *few, server=site.url) as process:
+        wait_for((home / "night/trials/0000/log.txt").exists)
+        (life,) = [json.loads(line) for line in (home / "night/events.jsonl").read_text().splitlines()][:1]
+        alone = Started(site, life["flow_run_id"], home / "night")
+        alone.cancel()
+        assert process.wait(timeout=60) == 130
+    assert alone.state == "Cancelled"
+    assert status("night")["state"] == "interrupted"
 
 
 def test_pause_ends_the_process_after_the_training_under_way_and_resume_goes_on(run: Started) -> None:

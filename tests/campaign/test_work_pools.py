@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -115,10 +115,24 @@ def test_a_child_goes_on_without_its_worker_and_one_that_is_killed_is_launched_a
     all_are_there_once(again=[death["run"]])
 
 
-# A deployed campaign on servers that were started by hand: `up` leaves them alone, and all else is as on its own.
+# A deployed campaign on the servers of `up`, and on some that were started by hand, which `up` leaves alone.
 
 
 LOGIN = ("me", "a-long-secret")
+
+
+@contextlib.contextmanager
+def of_up(folder: Path) -> Iterator[dict[str, str]]:
+    """The variables that `up` says are to be exported."""
+    done = nightshift("up")
+    try:
+        assert done.returncode == 0, done.stderr
+        lines = [line.split(maxsplit=2)[2] for line in done.stdout.splitlines() if "  for " in line]
+        told = subprocess.run(["sh", "-c", f"{'; '.join(lines)}; env"], capture_output=True, text=True, check=True)
+        found = dict(line.split("=", 1) for line in told.stdout.splitlines() if "=" in line)
+        yield {name: text for name, text in found.items() if name.startswith(("PREFECT_API", "MLFLOW_TRACKING"))}
+    finally:
+        nightshift("down", "--now")
 
 
 @contextlib.contextmanager
@@ -146,9 +160,12 @@ def by_hand(folder: Path) -> Iterator[dict[str, str]]:
             yield told
 
 
-def test_a_campaign_that_is_killed_goes_on_by_itself_and_is_found_in_both_pages(home: Path, tmp_path: Path) -> None:
-    home.mkdir()
-    with by_hand(tmp_path) as told:
+@pytest.mark.parametrize("way", [of_up, by_hand])
+def test_a_campaign_that_is_killed_goes_on_by_itself_and_is_found_in_both_pages(
+    way: Callable[[Path], contextlib.AbstractContextManager[dict[str, str]]], home: Path, tmp_path: Path
+) -> None:
+    home.mkdir(mode=0o700)
+    with way(tmp_path) as told:
         auth: Any = tuple(told["PREFECT_API_AUTH_STRING"].split(":", 1))
 
         def at_server(path: str, **body: Any) -> Any:
@@ -181,6 +198,8 @@ def test_a_campaign_that_is_killed_goes_on_by_itself_and_is_found_in_both_pages(
         assert httpx.get(search, auth=login).json()["experiments"]
         assert httpx.get(search).status_code == 401
 
+        if way is of_up:
+            return
         up = nightshift("up", **told)
         try:
             assert up.returncode == 0, up.stderr

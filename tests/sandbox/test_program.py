@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from tasks.evaluate import judge_run
 from tasks.sandbox import cgroup
 from tasks.sandbox.cgroup import STEM, Group
 from tasks.sandbox.confinement import Level, VisiblePaths
-from tasks.sandbox.program import CannotStart, Program
+from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.train import run_program
@@ -113,6 +114,19 @@ def test_what_carries_the_marker_of_a_campaign_is_ended_and_no_other() -> None:
         assert orphans.end("campaign-y") == ["sleep 300"]
         assert psutil.pid_exists(other.pid) and orphans.marked("campaign-y") == []
         other.kill()
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_a_killed_keeper_is_noticed_and_nothing_of_its_program_is_left(tmp_path: Path, level: Level) -> None:
+    """One child has thrown its marker away: where there are control groups, or namespaces, it goes too."""
+    bare = ", env={}" if cgroup.find() or level == "bwrap" else ""
+    code = f"import subprocess, time\nsubprocess.Popen({SLEEP.split()}, start_new_session=True{bare})\n{NAP}"
+    with started(tmp_path, code, level, "test/kept") as program:
+        wait_for(lambda: alive(SLEEP))
+        os.kill(program.process.pid, signal.SIGKILL)
+        with pytest.raises(Stopped, match="killed"):
+            wait_for(lambda: program.poll(0.05) is not None)
+        wait_for(lambda: not alive(SLEEP) and not alive(NAP))
 
 
 CHAIN = f"""
