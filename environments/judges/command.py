@@ -124,4 +124,5 @@ def _read(path: Path) -> Result:
     try:
         return Result.model_validate_json(text)
     except ValidationError as error:
-        raise Misbehaved(f"{plugins.explain(error, f'the result {path}')}: {_REMEDY}") from error
+        first, *_ = str(plugins.explain(error, f"the result {path}")).splitlines()  # each unit may have the same fault
+        raise Misbehaved(f"{first}: {_REMEDY}") from error

@@ -74,7 +74,8 @@ def _version(
     }
     if not client.search_registered_models(f"name = '{name}'"):
         client.create_registered_model(name, description="Certified champions of Nightshift, the newest last.")
-    told = f"{words(certificate)}; {caution(certificate)}\n\n{ABOUT}"
+    about = f"A certified champion, as files: {why}." if why else ABOUT
+    told = f"{words(certificate)}; {caution(certificate)}\n\n{about}"
     source = f"{run.info.artifact_uri}/{FOLDER}"
     return client.create_model_version(name, source, run.info.run_id, tags, description=told)
 
