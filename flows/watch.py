@@ -20,12 +20,13 @@ from rich.table import Table
 from rich.text import Text
 
 from environments.plugins import Refused
-from flows.status import document
+from flows.status import document, under_way
 from flows.views.overview import HEADING, trial_line
 from flows.views.terminal import clean, cleaned, duration, is_screen, put
 from tasks.numbers import number
 from tasks.spending import parts
 from tasks.store.ledger import Ledger
+from tasks.trial import History
 
 BAR = 20
 """Columns of a bar."""
@@ -42,6 +43,8 @@ class CampaignWatch:
         self._document: dict[str, Any] = {}
         """Its texts are cleaned."""
         self._events: list[dict[str, Any]] = []
+        self._history: History = ()
+        self._began = 0.0
         self._printed: set[object] = set()
         """The facts that have had their line."""
         self._over = threading.Event()
@@ -85,9 +88,15 @@ class CampaignWatch:
         return live_view(self._document)
 
     def read(self) -> None:
-        """Read what the campaign's directory has by now."""
+        """Read what runs now, and all else if there is a new event: of a long campaign that takes a while."""
         ledger = Ledger.open(self._name)
-        self._events, self._document = list(ledger.events()), cleaned(document(ledger))
+        events = list(ledger.events())
+        if len(events) != len(self._events):
+            self._events, self._document, self._history = events, cleaned(document(ledger)), ledger.history()
+            self._began = time.time() - self._document["spent"]["seconds"]
+        if self._document["state"] == "running":
+            self._document |= cleaned(under_way(ledger, self._history))
+            self._document["spent"]["seconds"] = time.time() - self._began
 
     def _lines(self) -> Iterator[tuple[object, Text]]:
         """Every fact that gets a line, and the line."""
