@@ -171,6 +171,8 @@ WRONG = [
 ]  # fmt: skip
 
 
+# The comparison of the largest takes its five seconds; the alarm may ring while another library counts garbage.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_answers_are_compared_by_their_value() -> None:
     taskset = module("gsm8k", "taskset.py")
     assert [pair for pair in RIGHT if not taskset.reward("", f"So \\boxed{{{pair[0]}}}.", pair[1])] == []
