@@ -71,6 +71,5 @@ def _git(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:
     command = ["git", "-C", str(folder), *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, env=git_environment())
     if done.returncode:
-        said = [line for line in done.stderr.decode(errors="replace").splitlines() if not line.startswith("From ")]
-        raise Refused(f"--git: {said[0].strip() if said else 'git failed'}")
+        raise Refused(f"--git: {done.stderr.decode(errors='replace').strip() or 'git failed'}")
     return done.stdout.rstrip(b"\n") if arguments[0] == "rev-parse" else done.stdout

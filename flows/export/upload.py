@@ -120,10 +120,7 @@ def _commit(api: HfApi, repo: str, folder: Path, title: str, public: bool) -> di
         repo_id=repo, folder_path=folder, commit_message=title, delete_patterns=REPLACED,
         commit_description=f"A champion of Nightshift: {CARD} says what it is, and how far it is proven.",
     ).oid  # fmt: skip
-    is_known = commit == before.sha
-    return {
-        "repository": url, "visibility": visibility, "commit": commit, "url": f"{url}/tree/{commit}", "again": is_known,
-    }  # fmt: skip
+    return {"visibility": visibility, "commit": commit, "url": f"{url}/tree/{commit}", "again": commit == before.sha}
 
 
 def library() -> Any:

@@ -38,8 +38,6 @@ class Artifacts:
         self._ending: CampaignEnd | None = None
         self._news, self._over = threading.Event(), threading.Event()
         self._artifact: UUID | None = None
-        self._failing: set[str] = set()
-        self._page = ""
         # Prefect's settings, the server's address among them, are variables of the context.
         context = contextvars.copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._keep_up,), name="views", daemon=True)
@@ -60,37 +58,29 @@ class Artifacts:
 
     def _keep_up(self) -> None:
         with impatient_client(SEND_SECONDS) as client:  # the next trial is the next attempt
-            is_over = False
+            is_over = is_failing = False
             while not is_over:
                 self._news.wait()
                 is_over = self._over.is_set()  # nothing is news after that
                 self._news.clear()
-                self._attempt("report", self._write)
-                self._attempt("artifact", lambda: self._send(client))
+                what = "report"
+                try:
+                    page = self._report(self.ledger, self._ending)
+                    what = "artifact"
+                    self._send(client, page)
+                    is_failing = False
+                except Exception as fault:  # noqa: BLE001 (no fault here ends a campaign)
+                    with contextlib.suppress(OSError):  # no room on the disk for that either
+                        if not is_failing:  # noted once, until it works again
+                            self.ledger.event("view", failed=what, error=f"{type(fault).__name__}: {fault}")
+                            is_failing = True
                 self._over.wait(REST_SECONDS)
 
-    def _attempt(self, what: str, step: Callable[[], None]) -> None:
-        """Take a step. One that fails is noted once, until it works again."""
-        try:
-            step()
-            self._failing.discard(what)
-        except Exception as fault:  # noqa: BLE001 (no fault here ends a campaign)
-            with contextlib.suppress(OSError):  # no room on the disk for that either
-                if what not in self._failing:
-                    self.ledger.event("view", failed=what, error=f"{type(fault).__name__}: {fault}")
-                    self._failing.add(what)
-
-    def _write(self) -> None:
-        self._page = self._report(self.ledger, self._ending)
-
-    def _send(self, client: SyncPrefectClient) -> None:
+    def _send(self, client: SyncPrefectClient, page: str) -> None:
         """Make this life's artifact, or update it."""
         from prefect.client.schemas.actions import ArtifactCreate
 
-        if not self._page:
-            return
-        words = self._page.partition("\n")[0].removeprefix("## ")
-        content: dict[str, Any] = {"data": self._page, "description": words}
+        content: dict[str, Any] = {"data": page, "description": page.partition("\n")[0].removeprefix("## ")}
         if self._artifact:  # by hand, since update_artifact() would also put the whole content into an event
             client.request("PATCH", "/artifacts/{id}", json=content, path_params={"id": str(self._artifact)})
         else:
