@@ -35,7 +35,7 @@ def main(command: list[str]) -> int:
                     os.killpg(process.pid, signal.SIGTERM)
                 return process.wait()
         status = process.returncode
-        if not has_worked:
+        if not (has_worked or signal.SIGUSR1 in signal.sigpending()):  # said, and not heard before it died
             return status
         sys.stderr.write(f"nightshift: it ended with status {status}, and is started again in {PAUSE_SECONDS:.0f} s\n")
         if signal.sigtimedwait({signal.SIGTERM}, PAUSE_SECONDS):
