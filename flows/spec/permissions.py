@@ -98,7 +98,10 @@ def _key(subject: Path) -> str:
 
 def _grants() -> dict[str, list[list[str]]]:
     path = home() / GRANTS
-    return dict(json.loads(path.read_text())) if path.is_file() else {}
+    try:
+        return dict(json.loads(path.read_text())) if path.is_file() else {}
+    except ValueError as damaged:
+        raise Refused(f"{path}: {damaged}: remove it, and say --trust again where you are asked") from damaged
 
 
 def printable(text: str) -> str:

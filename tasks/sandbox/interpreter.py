@@ -46,7 +46,7 @@ class Interpreter:
         """The packages that are installed in editable mode, not what lies beside them, as far as programs may read
         them: not our own code and home, places with keys, or a package with an environment and its judge in it.
         """
-        return _visible(self.prefixes, home_path())
+        return _editable(self.prefixes, home_path())
 
     def listed(self, packages: Collection[Path]) -> list[Path]:
         """The folders that Python must list to find these packages, as far as programs may know the names in them."""
@@ -90,14 +90,11 @@ def _is_ours_or_secret(path: Path) -> bool:
 
 
 @cache
-def _visible(prefixes: tuple[Path, ...], home: Path) -> tuple[Path, ...]:
-    """Those that programs may read, of which our home is none: a search of folders, once and not at each start."""
-    return tuple(path for path in _editable(prefixes) if not is_hidden(path))
+def _editable(prefixes: tuple[Path, ...], home: Path) -> tuple[Path, ...]:
+    """Those that are found by the .pth files and import hooks of its installed packages, as far as none hides them.
 
-
-@cache
-def _editable(prefixes: tuple[Path, ...]) -> tuple[Path, ...]:
-    """The packages that are found by the .pth files and import hooks of its installed packages."""
+    It looks into every folder of them, and is asked at each start of a program. (home: ours, which is hidden)
+    """
     packages: dict[Path, None] = {}
     for site in [path for prefix in prefixes for path in prefix.glob("lib/python3*/site-packages")]:
         for file in sorted(site.glob("*.pth")):
@@ -106,7 +103,7 @@ def _editable(prefixes: tuple[Path, ...]) -> tuple[Path, ...]:
         for file in sorted(site.glob("__editable__*.py")):
             if mapping := MAPPING.search(_text(file)):
                 packages |= dict.fromkeys(map(Path, ast.literal_eval(mapping[1]).values()))
-    return tuple(path for path in packages if path.exists())
+    return tuple(path for path in packages if path.exists() and not is_hidden(path))
 
 
 def _text(path: Path) -> str:

@@ -202,8 +202,9 @@ def test_places_of_ours_and_of_keys_are_not_seen_as_editable_packages(
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(tmp_path / "work/runs"))
     for hidden in (interpreter.CODE, interpreter.CODE / "tasks", tmp_path / "work", tmp_path / "me"):
         assert interpreter.is_hidden(hidden), hidden
-    assert not interpreter.is_hidden(tmp_path / "package")
-    monkeypatch.setattr(interpreter, "_editable", lambda prefixes: (tmp_path / "work/package",))
+    for seen in ("package", "work/package"):
+        assert not interpreter.is_hidden(tmp_path / seen), seen
+    monkeypatch.setattr(interpreter, "_editable", lambda prefixes, home: (tmp_path / "work/package",))
     assert OWN.editable and not OWN.listed(OWN.editable), "beside it is the home of campaigns"
 
 

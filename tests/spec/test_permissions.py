@@ -156,6 +156,14 @@ def test_a_yes_holds_for_fewer_wishes_and_not_for_more_others_or_another_folder(
         permissions.require(environments.load(quadratic(tmp_path / "two", toml=both)))
 
 
+def test_a_damaged_file_of_grants_is_no_yes_and_is_named(tmp_path: Path) -> None:
+    grants = find_home() / permissions.GRANTS
+    grants.parent.mkdir(parents=True, exist_ok=True)
+    grants.write_text("[")
+    with pytest.raises(Refused, match=str(grants)):
+        permissions.is_granted(tmp_path, ("training uses the network",))
+
+
 def test_a_campaign_is_refused_before_it_exists_and_resumes_by_the_yes_of_its_start(tmp_path: Path, home: Path) -> None:
     folder = quadratic(tmp_path / "quad", toml=top("network = true"))
     spec = CampaignSpec.of(environment=str(folder), name="night", rule="greedy", tracking="off")

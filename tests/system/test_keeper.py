@@ -46,6 +46,27 @@ def test_one_that_has_worked_is_started_again_and_ends_with_its_keeper(tmp_path:
         assert psutil.wait_procs(family, timeout=5)[1] == []
 
 
+DIES_AT_ONCE = """
+import os, signal, subprocess
+from tasks.system import keeper
+born = []
+class Died(subprocess.Popen):
+    def __init__(self, *given, **more):
+        super().__init__(*given, **more)
+        born.append(self)
+        os.kill(os.getpid(), signal.SIGUSR1 if len(born) == 1 else signal.SIGTERM)
+        self.wait()
+subprocess.Popen, keeper.PAUSE_SECONDS = Died, 0.01
+print(keeper.main(["sh", "-c", "exit 3"]), len(born))
+"""
+"""A keeper that first looks when its program is dead and was said to have worked. At the second one it is asked to end."""
+
+
+def test_one_that_dies_as_it_is_said_to_work_is_started_again() -> None:
+    done = subprocess.run([sys.executable, "-c", DIES_AT_ONCE], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "3 2\n", done.stderr
+
+
 def test_a_killed_keeper_takes_its_program_along(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with kept(log, sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(300)") as process:
