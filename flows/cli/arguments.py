@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from environments.plugins import Refused, explain
 from environments.space import Value
-from flows.cli import consent
+from flows.spec import permissions
 from flows.spec.spec import Spec, laid_over, lasting, read_spec, spread
 from tasks.editing.edits import EditFailed
 from tasks.trial import Params
@@ -68,7 +68,7 @@ def stated(environment: str | None, *, settings: list[str], trust: bool = False,
         return {"environment": lasting(environment), **over}
     base = read_spec(Path(environment))
     if environment != STDIN:  # which our own parent writes, who has asked
-        consent.ask_about_spec(base, Path(environment), trust)
+        permissions.require_spec(base, Path(environment), trust)
     return laid_over(base, over)
 
 

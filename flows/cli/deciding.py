@@ -12,11 +12,12 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from environments.plugins import Refused
-from flows.cli import consent, foreground
+from flows.cli import foreground
 from flows.cli.arguments import overrides_only, parse_params, placed, read_diff
 from flows.cli.options import Budget, Isolation, Json, On, Runs, Server, Settings, Trust, Unsandboxed  # fmt: skip
 from flows.cli.seeing import newest
 from flows.server import server_process
+from flows.spec import permissions
 from flows.spec.spec import lasting
 from flows.views.terminal import clean, tell
 from tasks.editing.edits import patched
@@ -64,7 +65,7 @@ def certify_champion(
     campaign_lock.check_idle(ledger)
     ledger.verify()
     for reference in transfers:
-        consent.ask_about(reference, {}, trust)
+        permissions.require_named(reference, {}, trust)
     every = questions(ledger, transfers, budget, looking=True)
     for question in every:
         if reason := certifying.nothing_to_certify(question, runs):

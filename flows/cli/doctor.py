@@ -25,11 +25,11 @@ from rich.text import Text
 import environments
 from environments import Environment
 from environments.plugins import Refused
-from flows.cli import consent
 from flows.cli.arguments import overrides_only
 from flows.cli.options import Json, Settings, Trust
 from flows.cli.validation import lacking
 from flows.server import server_process
+from flows.spec import permissions
 from flows.views import terminal
 from tasks.machine.gpus import GpuError, find, processes_on
 from tasks.machine.slots import describe, slots_of
@@ -85,7 +85,7 @@ def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = Fal
     if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
         server_process.settle_in(home())  # before Prefect, which these checks import
         overrides = overrides_only(set_ or [])
-        consent.ask_about(for_, overrides, trust)
+        permissions.require_named(for_, overrides, trust)
         checks |= check_environment(environments.named(for_, overrides), home())
     bad = sum(check.state == "bad" for check in checks.values())
     if json:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import environments
 from environments import plugins
 from environments.plugins import Refused
-from flows.cli import consent, validation
+from flows.cli import validation
 from flows.cli.arguments import STDIN
 from flows.cli.seeing import print_status
 from flows.server import server_process
+from flows.spec import permissions
 from flows.spec.spec import laid_over
 from flows.status import document, state, stored_spec
 from flows.views import terminal
@@ -89,7 +90,7 @@ def _checked(stated: dict[str, Any], ledger: Ledger | None, trust: bool) -> Camp
         plugins.require(str(stated["name"]), campaigns(), what="campaign")
     spec = CampaignSpec.of(**{"name": f"unnamed-{secrets.token_hex(8)}", **parameters})
     if not ledger:
-        consent.ask_about(spec.environment, spec.advanced.overrides, trust)
+        permissions.require_named(spec.environment, spec.advanced.overrides, trust)
     spec.check()
     check_budget(spec)
     if not ledger:

@@ -16,10 +16,11 @@ from cyclopts import App, Parameter
 import environments
 from environments import earlier_trials
 from environments.plugins import Refused, require
-from flows.cli import consent, validation
+from flows.cli import validation
 from flows.cli.arguments import overrides_only
 from flows.cli.options import Json, Settings, Trust
 from flows.server import server_process
+from flows.spec import permissions
 from flows.views import terminal
 from tasks.importing import HISTORY, Imported, imported
 from tasks.system.home import home
@@ -130,7 +131,7 @@ def env_prepare(environment: str, /, *, set_: Settings = None, trust: Trust = Fa
     from flows.engine import preparation
 
     overrides = overrides_only(set_ or [])
-    consent.ask_about(environment, overrides, trust)
+    permissions.require_named(environment, overrides, trust)
     return preparation.prepare(environment, overrides, json)
 
 

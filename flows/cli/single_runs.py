@@ -24,8 +24,8 @@ from environments.judges import ComparisonBlock, Use
 from environments.plugins import Refused
 from environments.score import Score
 from environments.space import Value
-from flows.cli import consent
 from flows.cli.arguments import parse_params, placed, read_diff
+from flows.spec import permissions
 from flows.views import terminal
 from flows.views.terminal import clean
 from tasks.evaluate import judge_run
@@ -247,7 +247,7 @@ def in_environment(sides: Mapping[str, Side], on: str, overrides: dict[str, Valu
     """Sides in an environment. Refused if it is invalid, or asks for what nobody grants."""
     from flows.spec.environment import checked_environment
 
-    consent.ask_about(on, overrides, trust)
+    permissions.require_named(on, overrides, trust)
     return Question(sides, checked_environment(on, overrides), overrides)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from environments import Environment
 from environments.plugins import Refused
 from environments.space import Value
-from flows.cli import consent
 from flows.server.server_process import settle_in
 from tasks.imports import missing, missing_in_taskset
 from tasks.sandbox.confinement import outside
@@ -37,7 +36,7 @@ def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict
     from flows.spec import permissions
     from flows.spec.environment import checked_environment
 
-    consent.ask_about(environment, overrides, trust)
+    permissions.require_named(environment, overrides, trust)
     checked = checked_environment(environment, overrides)
     keys = ("metric", "direction", "trainer", "budget_seconds", "budget_steps", "cores")
     return {

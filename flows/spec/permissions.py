@@ -1,7 +1,7 @@
 """Permissions: what an environment needs beyond its own folder, a sentence each, and for which folders it was granted.
 
-They are known before any of its code runs. Paths in them are real, with links and `..` resolved, and every character is
-seen. The grants are in one file of the home, as the sentences that were shown. A grant holds for its folder or spec
+They are known before any of its code runs, and `--trust` grants them. Paths in them are real, with links and `..`
+resolved, and every character is seen. The grants are in one file of the home, as the sentences that were shown. A grant holds for its folder or spec
 file, and for all sentences of one question together, so for fewer of them as well.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -19,13 +20,12 @@ from filelock import FileLock
 
 import environments
 from environments import FILE, Environment, judge_name, plugins
-from environments.limits import Limits
 from environments.plugins import Refused
+from environments.space import Value
 from tasks.proposers import Proposer
 from tasks.recipes import execution
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.interpreter import interpreter_of
-from tasks.sandbox.program import allowed_memory
 from tasks.store import workspace
 from tasks.system.files import write_atomic
 from tasks.system.home import home
@@ -45,7 +45,7 @@ def of(environment: Environment) -> Permissions:
 
     Refused if it reads a place with keys or passwords.
     """
-    parts = (_network(environment), _judged(environment), _limits(environment), _paths(environment))
+    parts = (_network(environment), _judged(environment), _paths(environment))
     return tuple(dict.fromkeys(chain(*parts)))
 
 
@@ -63,11 +63,35 @@ def needed(environment: Environment) -> Permissions:
     return () if environments.is_bundled(environment.folder) else of(environment)
 
 
-def require(environment: Environment) -> None:
-    """Refuse an environment that needs what nobody has granted."""
-    need = needed(environment)
-    if not is_granted(environment.folder, need):
-        raise refusal(environment.folder, need)
+def require(environment: Environment, trust: bool = False) -> None:
+    """Refuse an environment that needs what nobody has granted. (trust: grants it)"""
+    _require(environment.folder, needed(environment), trust)
+
+
+def require_named(reference: str, overrides: Mapping[str, Value], trust: bool) -> None:
+    """The same of an environment by its name or folder, with keys of environment.toml over it."""
+    environment = environments.named(reference, overrides)
+    environment.check_files()
+    require(environment, trust)
+
+
+def require_spec(stated: Mapping[str, Any], path: Path, trust: bool) -> None:
+    """The same of a spec.toml, which may come with somebody's environment; that of a campaign was asked about."""
+    if not path.resolve().is_relative_to(home().resolve()):
+        _require(path, of_spec(stated), trust)
+
+
+def _require(subject: Path, need: Permissions, trust: bool) -> None:
+    if is_granted(subject, need):
+        return
+    if not trust:
+        raise Refused(
+            f"{printable(str(subject))} needs more than an environment has by itself: {'; '.join(need)}. Nothing was "
+            "started. Look through it, and if you agree, say so once with --trust (for a deployment: `nightshift env "
+            "validate FOLDER --trust`)"
+        )
+    print(f"{printable(str(subject))} may from now on: {'; '.join(need)}", file=sys.stderr)
+    grant(subject, need)
 
 
 def is_granted(subject: Path, need: Permissions) -> bool:
@@ -81,15 +105,6 @@ def grant(subject: Path, need: Permissions) -> None:
         grants = _grants()
         grants.setdefault(_key(subject), []).append(sorted(need))
         write_atomic(home() / GRANTS, json.dumps(grants, indent=2) + "\n")
-
-
-def refusal(subject: Path, need: Permissions) -> Refused:
-    """What is needed, and how to grant it."""
-    return Refused(
-        f"{printable(str(subject))} needs more than an environment has by itself: {'; '.join(need)}. Nothing was "
-        "started. Look through it, and if you agree, say so once with --trust (for a deployment: `nightshift env "
-        "validate FOLDER --trust`)"
-    )
 
 
 def _key(subject: Path) -> str:
@@ -144,16 +159,6 @@ def _judged(environment: Environment) -> Iterator[str]:
             pass
         case other:
             yield f"what the judge {other} runs outside the sandbox, as you, is not known"
-
-
-def _limits(environment: Environment) -> Iterator[str]:
-    usual = Limits()
-    if allowed_memory(environment.limits) > allowed_memory(usual):
-        yield f"the limit memory_gb is {environment.limits.memory_gb:g}, more than three quarters of the machine's"
-    for name in ("processes", "file_gb", "out_gb", "out_files", "scratch_gb", "output_mb"):
-        limit, default = getattr(environment.limits, name), getattr(usual, name)
-        if limit > default:
-            yield f"the limit {name} is {limit:g}, where {default:g} is usual"
 
 
 def _paths(environment: Environment) -> Iterator[str]:

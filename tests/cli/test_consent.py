@@ -2,64 +2,39 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from environments.plugins import Refused
-from flows.cli import consent
 from flows.cli.arguments import stated
-from tests.support.toy import QUADRATIC, command, nightshift, quadratic
+from flows.spec import permissions
+from tests.support.toy import QUADRATIC, nightshift, quadratic
 
 ONLINE = "network = true\n" + QUADRATIC
 WISH = "training uses the network"
 
 
-def answered(answer: str, *arguments: str) -> tuple[int, str]:
-    """Exit code and output of a command on a terminal, whose one question is answered so."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        shown, deadline = b"", time.monotonic() + 120
-        while time.monotonic() < deadline:
-            try:
-                shown += os.read(ours, 4096)
-            except OSError:  # the other end is closed
-                break
-            if b"[y/N] " in shown and answer:
-                os.write(ours, answer.encode() + b"\n")
-                answer = ""
-    os.close(ours)
-    return process.returncode, shown.decode()
-
-
-def test_without_a_terminal_nothing_starts_and_the_exit_code_says_so(tmp_path: Path, home: Path) -> None:
+def test_without_a_yes_nothing_starts_and_the_exit_code_says_so(tmp_path: Path, home: Path) -> None:
     done = nightshift("run", str(quadratic(tmp_path / "quad", toml=ONLINE)), "--json")
     assert (done.returncode, done.stdout) == (2, "")
     assert WISH in done.stderr and "say so once with --trust" in done.stderr
     assert not [path for path in home.iterdir() if path.name[0] != "."]
 
 
-@pytest.mark.slow
-def test_on_a_terminal_a_person_is_asked_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = quadratic(tmp_path / "quad", toml=ONLINE)
-    code, shown = answered("y", "env", "validate", str(folder))
-    assert code == 0, shown
-    assert f"- {WISH}" in shown and "valid; next" in shown
-    consent.ask_about(str(folder), {}, yes=False)
-    assert "(granted)" in capsys.readouterr().err
+def test_a_yes_says_what_it_grants_and_is_remembered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(quadratic(tmp_path / "quad", toml=ONLINE))
+    permissions.require_named(folder, {}, trust=True)
+    assert WISH in capsys.readouterr().err
+    permissions.require_named(folder, {}, trust=False)
 
 
 def test_an_ordinary_problem_and_a_bundled_one_are_not_mentioned(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    consent.ask_about(str(quadratic(tmp_path / "quad")), {}, yes=False)
-    consent.ask_about("gsm8k", {}, yes=False)
-    consent.ask_about("gymnasium", {"control.id": "this:Zen-v0"}, yes=False)
+    permissions.require_named(str(quadratic(tmp_path / "quad")), {}, trust=False)
+    permissions.require_named("gsm8k", {}, trust=False)
+    permissions.require_named("gymnasium", {"control.id": "this:Zen-v0"}, trust=False)
     assert capsys.readouterr().err == ""
 
 

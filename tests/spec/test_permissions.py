@@ -58,7 +58,6 @@ def test_an_environment_of_its_own_folder_asks_for_nothing(tmp_path: Path) -> No
         (top("network = true"), "training uses the network"),
         (in_command("network = true"), "judging uses the network"),
         (top('readable = ["/srv/a/../data"]'), "training and judging read /srv/data"),
-        (QUADRATIC.replace("[limits]", "[limits]\nout_gb = 9"), "the limit out_gb is 9, where 8 is usual"),
         (f'{CONTROL}[control]\nid = "this:Zen-v0"', "the Python module this runs in the engine, outside the sandbox"),
         (f'{CONTROL}[control]\nid = "X-v0"\nkwargs.deep.xml_file = "/etc/a.xml"', 'X-v0 gets "/etc'),
         (f'{CONTROL}[control]\nid = "X-v0"\nsources.a.kwargs.env_id = "m:X"', 'gets "m:X" in the engine'),
