@@ -1,8 +1,8 @@
 """Permissions: what an environment needs beyond its own folder, a sentence each, and for which folders it was granted.
 
 They are known before any of its code runs, and `--trust` grants them. Paths in them are real, with links and `..`
-resolved, and every character is seen. The grants are in one file of the home, as the sentences that were shown. A grant holds for its folder or spec
-file, and for all sentences of one question together, so for fewer of them as well.
+resolved, and every character is seen. The grants are in one file of the home, as the sentences that were shown. A grant
+holds for its folder or spec file, and for all sentences of one question together, so for fewer of them as well.
 """
 
 from __future__ import annotations

@@ -62,6 +62,10 @@ class Params:
     """Weight of the entropy bonus."""
     value_coef: float = 0.5
     """Weight of the critic's squared error."""
+    value_clip: float = 0.0
+    """How far an update may move a value before its gradient stops; 0: as far as it likes."""
+    normalize_advantages: bool = True
+    """Standardise the advantages of a rollout."""
     max_grad_norm: float = 0.5
     hidden: int = 64
     """Width of the two hidden layers, of actor and critic each."""
@@ -323,10 +327,12 @@ def update(agent: Agent, optimizer: Adam, batch: Rollout, params: Params, budget
         values, next_values = agent.value(seen), agent.value(agent.read(batch.later))
         log_probs = agent.log_prob(seen, batch.actions)[0]
     advantages = gae(batch, values, next_values, params)
-    gains = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
-    rows = (seen, batch.actions, log_probs, gains, advantages + values)
+    gains = advantages
+    if params.normalize_advantages:
+        gains = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+    rows = (seen, batch.actions, log_probs, gains, advantages + values, values)
     metrics: dict[str, Tensor] = {}
-    for observations, actions, old_log_probs, gain, target in minibatches(rows, params):
+    for observations, actions, old_log_probs, gain, target, old_value in minibatches(rows, params):
         if budget.late:
             break
         log_probs, entropy = agent.log_prob(observations, actions)
@@ -334,8 +340,12 @@ def update(agent: Agent, optimizer: Adam, batch: Rollout, params: Params, budget
         ratio = change.exp()
         clipped = ratio.clamp(1 - params.clip, 1 + params.clip)
         policy_loss = -torch.minimum(ratio * gain, clipped * gain).mean()
-        value_loss = (agent.value(observations) - target).square().mean()
-        loss = policy_loss + params.value_coef * value_loss - params.entropy * entropy.mean()
+        value = agent.value(observations)
+        errors = (value - target).square()
+        if params.value_clip:
+            near = old_value + (value - old_value).clamp(-params.value_clip, params.value_clip)
+            errors = torch.maximum(errors, (near - target).square())
+        loss = policy_loss + params.value_coef * errors.mean() - params.entropy * entropy.mean()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         # A NaN would spread to every weight and waste the rest of the budget: fail here instead.

@@ -88,6 +88,24 @@ def test_log_probabilities_and_entropies_agree_with_torch() -> None:
     torch.testing.assert_close(entropies, bell.entropy().sum(-1))
 
 
+def test_a_clip_holds_values_back_and_advantages_can_be_left_as_they_are() -> None:
+    def moved(**more: Any) -> Any:
+        """How far an update moves the values and the log probabilities of a rollout."""
+        agent, params = agent_for(3, 2, discrete=True), ppo.Params(num_steps=4, num_envs=2, epochs=20, **more)
+        seen, later = torch.randn(2, 4, 2, 3)
+        ones, actions = torch.ones(4, 2), torch.zeros(4, 2, dtype=torch.long)
+        batch = ppo.Rollout(seen, actions, later, 9 * ones, ones, ones)
+        before = agent.value(seen).detach(), agent.log_prob(seen, actions)[0].detach()
+        ppo.update(agent, torch.optim.Adam(agent.parameters(), 0.01), batch, params, _program.Budget(60, 0))
+        after = agent.value(seen).detach(), agent.log_prob(seen, actions)[0].detach()
+        return [(now - then).abs() for now, then in zip(after, before, strict=True)]
+
+    values, chances = moved()
+    torch.testing.assert_close(moved(value_clip=1e6), [values, chances])
+    assert 2 * moved(value_clip=0.1)[0].max() < values.min()
+    assert not torch.equal(moved(normalize_advantages=False)[1], chances)
+
+
 def test_a_checkpoint_holds_tensors_numbers_and_strings_and_gives_the_same_agent_back(tmp_path: Path) -> None:
     out = tmp_path / "out"
     agent = train(ppo, config(out, "Pendulum-v1", steps=500, params={"num_steps": 16, "normalize_observations": True}))
