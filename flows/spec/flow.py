@@ -103,13 +103,10 @@ def named(environment: str, name: str | None, options: Mapping[str, Any]) -> dic
 
 
 def flow_run_name() -> str:
-    """The campaign's name, followed by the environment's unless that is part of it."""
+    """The campaign's name; the environment's before it has one."""
     parameters = runtime.flow_run.parameters
     environment = PurePath(str(parameters["environment"])).name
-    campaign = str(parameters.get("name") or _deployed_name(environment) or "")
-    if not campaign:
-        return environment
-    return campaign if stem_of(environment, STEM) in campaign else f"{campaign} ({environment})"
+    return str(parameters.get("name") or _deployed_name(environment) or environment)
 
 
 def _deployed_name(environment: str) -> str | None:
