@@ -6,10 +6,10 @@ import re
 import shlex
 import shutil
 import sys
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
@@ -66,25 +66,16 @@ def env_new(folder: Path, /, *, kind: Annotated[str, Parameter("--from")] = "com
 
 
 def write_environment(folder: Path, kind: str = "command") -> str:
-    """Write a template into a folder, and return a message with the next command. Raises Refused: one of the files
-    exists already, or there is no such kind.
+    """Write a template into a new folder, and return a message with the next command. Refused if it exists, or there is
+    no such kind.
     """
     require(kind, TEMPLATES, "kind")
     source, typed = TEMPLATES[kind], shlex.quote(as_typed(folder))
     if source.is_file():
-        files = import_environment(str(source), folder, "")["files"]
+        import_environment(str(source), folder, "")
     else:
-        copied = {file.name: file for file in sorted(source.iterdir()) if file.is_file()}
-        for name in copied:
-            if (folder / name).exists():
-                raise Refused(f"{folder / name} exists already: choose another folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, file in copied.items():
-            shutil.copyfile(file, folder / name)
-        leave_word(folder)
-        files = list(copied)
-    next_command = f"nightshift env validate {typed} && nightshift run {typed} --trials 5"
-    return f"wrote {folder}: {', '.join(files)}\nnext: {next_command}"
+        _write(folder, {file.name: file for file in source.iterdir() if file.is_file()})
+    return f"wrote {folder}\nnext: nightshift env validate {typed} && nightshift run {typed} --trials 5"
 
 
 @env.command(name="import")
@@ -99,12 +90,11 @@ def env_import(place: str, /, *, to: Path | None = None, source: str = "", trust
         to: The new folder. Default: here, by the original's name.
         source: What PLACE is, where several are recognised.
     """
-    account = import_environment(place, to, source)
-    folder = account["folder"]
+    folder, made = import_environment(place, to, source)
     page = Path(folder, ACCOUNT)
     print(f"wrote {folder}; {page}:\n", *map(terminal.clean, page.read_text().splitlines()), "", sep="\n", flush=True)
     facts = validation.validate(folder, {}, trust)
-    print(f"{validation.shown(facts, folder)}\nthen: {account['next']}")
+    print(f"{validation.shown(facts, folder)}\nthen: {shlex.join(['nightshift', 'run', folder, *made.options])}")
     return 0
 
 
@@ -135,35 +125,34 @@ def env_prepare(environment: str, /, *, set_: Settings = None, trust: Trust = Fa
     return preparation.prepare(environment, overrides, json)
 
 
-def import_environment(place: str, to: Path | None, importer: str) -> dict[str, Any]:
-    """Convert what lies at `place`, write the folder, and return the account of it. Raises Refused: `place` is not
-    recognised or cannot be converted, or the folder exists or lies in the original.
+def import_environment(place: str, to: Path | None, importer: str) -> tuple[str, Imported]:
+    """Convert what lies at `place` and write the folder; returns it as it is typed, and what was made. Raises Refused:
+    `place` is not recognised or cannot be converted, or the folder exists or lies in the original.
     """
     _, made = imported(place, importer)
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", made.name).strip("-.") or "imported"
     is_here = Path(plain).resolve() == Path(place).resolve()  # the original itself has the name
     folder = to or Path(f"{plain}-nightshift" if is_here else plain)
-    if folder.exists() or folder.is_symlink():
-        raise Refused(f"{folder} exists already: name a new folder with --to")
     if Path(place).is_dir() and folder.resolve().is_relative_to(Path(place).resolve()):
         raise Refused(f"{folder} would lie in {place}, and an original stays as it is: name another place with --to")
-    _write(folder.resolve(), made)
-    here = as_typed(folder)
-    return {
-        "folder": here, "files": sorted(made.files), "left": [asdict(term) for term in made.left],
-        "warnings": list(made.warnings), "next": shlex.join(["nightshift", "run", here, *made.options]),
-    }  # fmt: skip
-
-
-def _write(target: Path, made: Imported) -> None:
-    """Fill a folder beside the target and rename it, so that the target is there as a whole or not at all."""
     files: dict[str, str | Path] = {ACCOUNT: _account(made), **made.files}
     if made.history:
         files[HISTORY] = earlier_trials.text(made.history)
+    _write(folder, files)
+    return as_typed(folder), made
+
+
+def _write(folder: Path, files: Mapping[str, str | Path]) -> None:
+    """Fill a folder beside the new one and rename it, so that it is there as a whole or not at all. Refused if it is
+    there. (files: texts, or what to copy)
+    """
+    if folder.exists() or folder.is_symlink():
+        raise Refused(f"{folder} exists already: name a new folder")
+    target = folder.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as aside:
         root = Path(aside) / target.name
-        for name, content in files.items():
+        for name, content in {WORD: SKILL_SOURCE / WORD, **files}.items():
             path = root / name
             assert path.resolve().is_relative_to(root), f"{name} leaves the folder"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -171,7 +160,6 @@ def _write(target: Path, made: Imported) -> None:
                 path.write_text(content, "utf-8")
             else:
                 shutil.copy(content, path)
-        leave_word(root)
         root.rename(target)
 
 
@@ -210,9 +198,3 @@ def skill_install(*, to: Path | None = None) -> int:
     (place / SKILL).write_text(f"{text}\nWhere a shell does not find `nightshift`, it is `{command}`.\n")
     print(f"wrote {place / SKILL}")
     return 0
-
-
-def leave_word(folder: Path) -> None:
-    """Tell agents that come upon an environment how it is used; a file of the user's own stays."""
-    if not (folder / WORD).exists():
-        shutil.copyfile(SKILL_SOURCE / WORD, folder / WORD)

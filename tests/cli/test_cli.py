@@ -220,10 +220,8 @@ def test_a_new_environment_is_valid_whatever_it_is_called_and_overwrites_nothing
     assert shlex.split(commands)[:5] == ["nightshift", "env", "validate", str(folder), "&&"]
     found = checked_environment(str(folder), {})
     assert found.name == name
-    (folder / "environment.toml").unlink()
-    with pytest.raises(Refused, match=r"\.py exists already"):
+    with pytest.raises(Refused, match="exists already"):
         write_environment(folder)
-    assert not (folder / "environment.toml").exists()
 
 
 def test_a_run_begins_with_what_is_likely_a_mistake_and_finds_a_folder_by_its_bare_name(

@@ -30,11 +30,6 @@ def test_the_skill_goes_to_where_the_agent_looks(
     assert {"run", "propose", "status"} <= named <= {*app}
 
 
-def test_an_environment_tells_agents_how_it_is_used_and_a_file_of_the_users_own_stays(tmp_path: Path) -> None:
-    mine = tmp_path / "mine/AGENTS.md"
-    mine.parent.mkdir()
-    mine.write_text("Be kind.\n")
-    for name in ("mine", "new"):
-        write_environment(tmp_path / name)
-    assert mine.read_text() == "Be kind.\n"
+def test_an_environment_tells_agents_how_it_is_used(tmp_path: Path) -> None:
+    write_environment(tmp_path / "new")
     assert "nightshift skill install" in (tmp_path / "new/AGENTS.md").read_text()

@@ -74,15 +74,15 @@ def script(tmp_path: Path) -> Path:
 def test_a_script_with_a_dataclass_of_options_runs_unchanged_and_the_mean_of_what_it_logs_is_the_score(
     script: Path, tmp_path: Path
 ) -> None:
-    account = import_environment(str(script), tmp_path / "here", "")
+    _, made = import_environment(str(script), tmp_path / "here", "")
     environment = environments.load(tmp_path / "here")
     assert (environment.metric, environment.direction) == ("charts/episodic_return", "maximize")
     assert environment.defaults == {
         "learning_rate": 2.5e-4, "num_envs": 2, "anneal_lr": True, "env_id": "CartPole-v1",
     }  # fmt: skip
     assert environment.budget_steps == 50 and environment.editable == ("repository/small.py",)
-    assert warnings(environment) == [] and account["warnings"]
-    left = " ".join(term["theirs"] + term["ours"] for term in account["left"])
+    assert warnings(environment) == [] and made.warnings
+    left = " ".join(term.theirs + term.ours for term in made.left)
     assert "learning_rate" not in left
     for name in ("budget_seconds", "track", "tau", "target_kl", "exp_name"):
         assert name in left

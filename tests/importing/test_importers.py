@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -175,10 +176,10 @@ def test_an_edit_of_a_constant_counts_and_a_proposed_value_needs_the_constant(
 def test_a_configuration_becomes_options_and_its_commands_run_with_their_variables_and_reports(
     target: Path, tmp_path: Path
 ) -> None:
-    account = import_environment(str(target / "config.yaml"), tmp_path / "here", "")
+    _, made = import_environment(str(target / "config.yaml"), tmp_path / "here", "")
     options = "--proposer random_search --seed 3 --trials 16 --hours 2 --parallel 2 --cancel curve"
-    assert account["next"].endswith(options) and account["warnings"]
-    left = " ".join(term["theirs"] for term in account["left"])
+    assert shlex.join(made.options) == options and made.warnings
+    left = " ".join(term.theirs for term in made.left)
     for key in ("controller.parallel.resources", "intra_iteration_cancel.min_steps", "telemetry"):
         assert key in left
     assert "policy.params" not in left
@@ -195,9 +196,9 @@ def test_an_evaluation_by_a_file_that_is_not_edited_is_the_frozen_judge(target: 
         "policy:", "  eval_cmd: python3 measure.py\npolicy:\n  mutable_file: examples/tiny/train.py"
     )
     (target / "config.yaml").write_text(config)
-    account = import_environment(str(target), tmp_path / "here", "")
+    _, made = import_environment(str(target), tmp_path / "here", "")
     environment = environments.load(tmp_path / "here")
-    assert account["warnings"] == [] and environment.editable == ("repository/train.py",)
+    assert made.warnings == () and environment.editable == ("repository/train.py",)
     assert environment.required_calls == ("emit_progress",)
     _, score = run(environment, tmp_path / "0000", x=0.5)
     assert score.value == 5.0, score.error
