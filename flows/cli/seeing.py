@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from environments.plugins import Refused
 from flows.cli.options import Json
@@ -113,13 +110,10 @@ def replay(file: Path | None = None, /, *, record: str | None = None) -> int:
     return 0
 
 
-def logs(campaign: str, trial: int | None = None, /, *, follow: Annotated[bool, Parameter(alias="-f")] = False) -> int:
+def logs(campaign: str, trial: int | None = None, /) -> int:
     """Print the training and evaluation output of TRIAL (default: the newest) of CAMPAIGN.
 
-    Example: nightshift logs cartpole-1 3 --follow
-
-    Args:
-        follow: Continue as more is printed.
+    Example: nightshift logs cartpole-1 3
     """
     ledger = Ledger.open(campaign)
     numbers = sorted(int(path.name) for path in ledger.trials.iterdir() if path.name.isdigit())
@@ -128,17 +122,14 @@ def logs(campaign: str, trial: int | None = None, /, *, follow: Annotated[bool, 
     number = numbers[-1] if trial is None else trial
     if number not in numbers:
         raise Refused(f"campaign {campaign!r} has no trial {number}: it has 0 to {numbers[-1]}")
-    folder, printed, is_over = ledger.place(number), dict[Path, int](), False
-    while not is_over:
-        is_over = not follow or folder.trial.is_file() or not campaign_lock.is_running(ledger)
-        for heading, path in _logs(folder.path, number):
-            before, lines = printed.get(path, 0), clean(path.read_text(errors="replace"))
-            if new := lines[before : None if is_over else -1]:  # the last may be unfinished
-                print(*[heading] * (before == 0), *new, sep="\n", flush=True)
-                printed[path] = before + len(new)
-        time.sleep(0.0 if is_over else 1.0)
-    if not printed:
-        print(f"trial {number} has printed nothing: {terminal.short(folder.log)}")
+    first = ledger.place(number).path
+    others = sorted(first.parent.glob(f"{first.name}-*"), key=lambda path: (len(path.name), path.name))
+    for run in (first, *others):
+        part = run.name.removeprefix(first.name).replace("-", " ").strip()
+        for what, log in (("training", TrialDir(run).log), ("under judgement", TrialDir(run).judge_log)):
+            if log.is_file():
+                heading = f"== trial {number}{f' ({part})' if part else ''}, {what}: {terminal.short(log)}"
+                print(heading, *clean(log.read_text(errors="replace")), sep="\n")
     return 0
 
 
@@ -218,13 +209,3 @@ def _watch(ledger: Ledger) -> int:
     print()
     code = print_status(ledger, as_json=False)
     return 130 if state(ledger) == "interrupted" else code
-
-
-def _logs(folder: Path, number: int) -> Iterator[tuple[str, Path]]:
-    """The logs of a trial's runs, each with its heading."""
-    others = sorted(folder.parent.glob(f"{folder.name}-*"), key=lambda path: (len(path.name), path.name))
-    for run in (folder, *others):
-        part = run.name.removeprefix(folder.name).replace("-", " ").strip()
-        for what, path in (("training", TrialDir(run).log), ("under judgement", TrialDir(run).judge_log)):
-            if path.is_file():
-                yield f"== trial {number}{f' ({part})' if part else ''}, {what}: {terminal.short(path)}", path
