@@ -200,21 +200,19 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
                 def follow_up(history: History) -> None:
                     nonlocal heeded
                     recording.ask()
-                    artifacts.show()
                     run_log.decided(history)
                     if clock() - heeded > HEED_SECONDS:
                         heed_the_server(server)
                         heeded = clock()
 
                 night = Night(spec, ledger, lock, history, follow_up)
-                artifacts.show()
                 run_log.begin(ledger, history)
                 try:
                     yield night
                 finally:
                     night.close_benches()
                 ending = night.ending or ASKED
-                artifacts.show(CampaignEnd(ending.state, ending.reason))
+                artifacts.ending = CampaignEnd(ending.state, ending.reason)
                 run_log.end(ledger, night.history, ending.reason)
             recording.close(ending.state)  # with the certificate and the final picture
         ledger.event("end", state=ending.state, reason=ending.reason)

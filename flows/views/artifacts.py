@@ -34,9 +34,10 @@ class Artifacts:
 
     def __init__(self, ledger: Ledger, flow_run_id: str | None, report: Report) -> None:
         self.ledger, self._report = ledger, report
+        self.ending: CampaignEnd | None = None
+        """Set before the block ends."""
         self._flow_run_id = UUID(flow_run_id) if flow_run_id else None
-        self._ending: CampaignEnd | None = None
-        self._news, self._over = threading.Event(), threading.Event()
+        self._over = threading.Event()
         self._artifact: UUID | None = None
         # Prefect's settings, the server's address among them, are variables of the context.
         context = contextvars.copy_context()
@@ -48,27 +49,20 @@ class Artifacts:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._news.set()
         self._thread.join()
 
-    def show(self, ending: CampaignEnd | None = None) -> None:
-        """Publish what the campaign's folder has by now, soon."""
-        self._ending = ending
-        self._news.set()
-
     def _keep_up(self) -> None:
-        with impatient_client(SEND_SECONDS) as client:  # the next trial is the next attempt
-            is_over = is_failing = False
+        known, is_over, is_failing = -1, False, False
+        with impatient_client(SEND_SECONDS) as client:  # the next report is the next attempt
             while not is_over:
-                self._news.wait()
-                is_over = self._over.is_set()  # nothing is news after that
-                self._news.clear()
-                what = "report"
+                is_over, what = self._over.is_set(), "report"
                 try:
-                    page = self._report(self.ledger, self._ending)
-                    what = "artifact"
-                    self._send(client, page)
-                    is_failing = False
+                    events = len([*self.ledger.events()])
+                    if is_over or events != known:
+                        page = self._report(self.ledger, self.ending)
+                        known, what = events, "artifact"
+                        self._send(client, page)
+                        is_failing = False
                 except Exception as fault:  # noqa: BLE001 (no fault here ends a campaign)
                     with contextlib.suppress(OSError):  # no room on the disk for that either
                         if not is_failing:  # noted once, until it works again

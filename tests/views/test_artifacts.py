@@ -51,8 +51,8 @@ def prefect_at(url: str) -> Iterator[None]:
 def test_a_report_that_cannot_be_written_is_noted_and_ends_nothing(tmp_path: Path) -> None:
     ledger = filled(created(tmp_path), night(2.25, 1.0, higher_is_better=False))
     (ledger.path / "progress.png").mkdir()
-    with prefect_at(NOBODY), Artifacts(ledger, None, write_report) as kept_up:
-        kept_up.show()
+    with prefect_at(NOBODY), Artifacts(ledger, None, write_report):
+        pass
     assert faults(ledger) == ["report"]
 
 
@@ -61,13 +61,11 @@ def test_a_night_makes_its_artifact_once_and_updates_it(tmp_path: Path, server: 
     flow = ask("POST", f"{server}/flows/", {"name": "test"})["id"]
     run = str(ask("POST", f"{server}/flow_runs/", {"flow_id": flow})["id"])
     filled(ledger, history[:1])
-    with prefect_at(server), Artifacts(ledger, run, write_report) as kept_up:
-        kept_up.show()
+    with prefect_at(server), Artifacts(ledger, run, write_report):
         wait_for(lambda: len(shown_at(server, run)) == 1)
         (before,) = shown_at(server, run)
         filled(ledger, history)
         store(ledger, certified(1, [1.0, 1.1, 0.9], [2.2, 2.3, 2.4], higher_is_better=False, error=0.01))
-        kept_up.show()
 
     (after,) = shown_at(server, run)
     assert (after["id"], after["key"]) == (before["id"], artifact_key("n"))
@@ -83,12 +81,10 @@ def test_a_server_that_is_down_is_noted_once_and_holds_nobody_up_not_even_an_int
     ledger, history = created(tmp_path), night(2.25, 1.0, 3.0, higher_is_better=False)
     began = time.monotonic()
     filled(ledger, history[:1])
-    with contextlib.suppress(KeyboardInterrupt), prefect_at(NOBODY), Artifacts(ledger, None, write_report) as kept_up:
-        kept_up.show()
+    with contextlib.suppress(KeyboardInterrupt), prefect_at(NOBODY), Artifacts(ledger, None, write_report):
         wait_for(lambda: faults(ledger) == ["artifact"])
         early = (ledger.path / "progress.png").read_bytes()
         filled(ledger, history)
-        kept_up.show()
         assert (ledger.path / "progress.png").read_bytes() == early, "pages wait"
         raise KeyboardInterrupt
 
