@@ -77,7 +77,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "metric": ledger.environment.metric, "direction": ledger.environment.direction,
         "step_budget": f"budget_steps = {steps} (self-reported)" if steps else "", "state": how,
         "reason": ending.reason if ending else ended_search(ledger).get("reason"),
-        "headline": headline(history, campaign.name, own),
+        "headline": f"{campaign.name}: {headline(history, own)}",
         "result": result(ledger, history, own, uncertified, bool(ships["shipped_trial"]) and not own),
         "spec": spec, "seed": campaign.seed, "isolation": campaign.isolation,
         "machine": machine_of(history), "cores": ledger.environment.cores,
@@ -118,8 +118,7 @@ def result(
     ledger: Ledger, history: History, own: Sequence[Certificate], uncertified: str | None, ships_unproven: bool
 ) -> dict[str, str]:
     """What was found in a sentence, and how far that can be believed. (ships_unproven: a rule made no certificate)"""
-    name, champion = ledger.campaign.name, best(history)
-    verdict = headline(history, name, own).removeprefix(f"{name}: ").removesuffix(f"; {describe.UNPROVEN}")
+    champion, verdict = best(history), headline(history, own).removesuffix(f"; {describe.UNPROVEN}")
     if one := decisive(history, own):
         spread = f"{describe.NOT_COUNTED}: {one.not_reused}" if one.not_reused and not one.passed else ""
         proof = "; ".join(filter(None, (outcome(one), spread, caution(one))))
@@ -233,7 +232,7 @@ def summary(ledger: Ledger) -> dict[str, Any]:
         gain = f"{describe.difference(passed, passed.comparison.gain)} ({describe.bound(passed) or 'no spread'})"
     return {
         "campaign": name, "environment": ledger.campaign.environment, "metric": ledger.environment.metric,
-        "state": state(ledger), "headline": headline(history, name, own).removeprefix(f"{name}: "),
+        "state": state(ledger), "headline": headline(history, own),
         "trials": len([trial for trial in history if trial.number > 0]),
         "baseline": _scored(history, baseline(history)), "champion": of_champion(history, best(history), own),
         "gain": gain, "created": ledger.campaign.created, "seconds": round(campaign_lock.spent(ledger), 1),

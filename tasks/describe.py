@@ -91,28 +91,28 @@ def ships(certificates: Sequence[Certificate]) -> str:
     return f"trial {passed.champion} ships" if passed else "the baseline ships"
 
 
-def headline(history: History, campaign: str, certificates: Sequence[Certificate] = ()) -> str:
+def headline(history: History, certificates: Sequence[Certificate] = ()) -> str:
     """The campaign's result so far, in a sentence: means of fresh runs with a certificate of its own environment,
     before that the estimate.
     """
     champion, tried = best(history), len([trial for trial in history if trial.number > 0])
     after = f" after {tried} trial{'s' if tried != 1 else ''}" if tried else ""
     if champion is None:
-        return f"{campaign}: no score yet{after}"
+        return f"no score yet{after}"
     newest = certificates[-1] if certificates else None
     if newest and (newest.passed or newest.champion == champion.number):
-        return f"{campaign}: {_result(newest, certificates)}"
+        return _result(newest, certificates)
     mean = mean_of(history, 0)
     before = "without a score" if mean is None else number(mean)
     if champion is baseline(history):
-        return f"{campaign}: baseline {before}{' stands' if tried else ''}{after}"
+        return f"baseline {before}{' stands' if tried else ''}{after}"
     sign, estimate = 1 if champion.score.higher_is_better else -1, champion_estimate(history)
     is_finite = estimate is not None and math.isfinite(estimate.level)
     estimated = sign * estimate.level if estimate and is_finite else mean_of(history, champion.number)
     proof = UNPROVEN
     if shipped(certificates):
         proof = f"trial {champion.number} is not certified yet, and {ships(certificates)}"
-    return f"{campaign}: about {number(estimated)}{after}, baseline {before}; {proof}"
+    return f"about {number(estimated)}{after}, baseline {before}; {proof}"
 
 
 def mean_of(history: History, trial: int) -> float | None:

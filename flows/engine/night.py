@@ -158,8 +158,8 @@ class Night(Terms):
         if self.ending.state == "failed":
             return Failed(message=f"{self.spec.name}: {self.ending.reason}")
         own, _ = certificates(self.ledger)
-        result = headline(self.history, self.spec.name, own)  # for whoever gets it as a message
-        return Completed(message=f"{result}; {self.ending.reason}", data=self.spec.name)
+        result = headline(self.history, own)
+        return Completed(message=f"{self.spec.name}: {result}; {self.ending.reason}", data=self.spec.name)
 
     def close_benches(self) -> None:
         """End what still runs: of a night that is cut off, nobody needs it."""

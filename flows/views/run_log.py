@@ -50,4 +50,4 @@ def decided(history: History) -> None:
 def end(ledger: Ledger, history: History, reason: str) -> None:
     """The result, and why the campaign ended."""
     own = [one for one in ledger.certificates() if not one.elsewhere]
-    get_run_logger().info(f"{headline(history, ledger.campaign.name, own)}. It ended: {reason}")
+    get_run_logger().info(f"{ledger.campaign.name}: {headline(history, own)}. It ended: {reason}")

@@ -46,7 +46,7 @@ def campaign_parameters(ledger: Ledger) -> dict[str, str]:
 
 def campaign_tags(ledger: Ledger, history: History, own: Sequence[Certificate], state: str) -> dict[str, str]:
     """Its tags, with the note in Markdown, of which MLflow shows five lines: the result, the certificate, the count."""
-    lines = [f"**{headline(history, ledger.campaign.name, own)}**"]
+    lines = [f"**{ledger.campaign.name}: {headline(history, own)}**"]
     if own:
         lines.append(f"{words(own[-1])}; {caution(own[-1]) if own[-1].passed else ships(own)}.")
     lines.append(f"{state}: {sum(trial.number > 0 for trial in history)} trials besides the baseline")
