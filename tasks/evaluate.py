@@ -82,7 +82,7 @@ def judge_run(
     judge = environment.judge
     exam = Exam(
         seed, environment.higher_is_better, use, environment.prepared, environment.folder, need, block,
-        max(len(slot.cores), 1), interrupt.check,
+        interrupt.check,
     )  # fmt: skip
     file_trees.remove(place.judged)
     place.judged.mkdir()
@@ -95,7 +95,7 @@ def judge_run(
             view=view(environment, place), limits=environment.limits, pipes=True, slot=slot,
         ) as program:  # fmt: skip
             try:
-                candidate = PipedCandidate(program, place.result)
+                candidate = PipedCandidate(program, place.result, judge.total_seconds)
                 # A judge that plays works in this thread while the candidate waits. What another starts, such as the
                 # process that scores answers, may serve further slots and has to stay free.
                 with (slot if judge.runs_in == "workspace" else NOWHERE).on_its_cores():
@@ -183,13 +183,13 @@ LAST_WORDS = 2**20
 
 
 class PipedCandidate:
-    """A started program being judged (see `environments.judges.Candidate`)."""
+    """A started program being judged, for `seconds` in all (see `environments.judges.Candidate`)."""
 
-    def __init__(self, program: Program, result: Path) -> None:
+    def __init__(self, program: Program, result: Path, seconds: float) -> None:
         stdin, stdout = program.process.stdin, program.process.stdout
         assert stdin is not None and stdout is not None, "a candidate is started with pipes"
         self.result = result
-        self._program = program
+        self._program, self._seconds, self._ends = program, seconds, clock() + seconds
         self._stdin, self._stdout = stdin.fileno(), stdout.fileno()
         self._pending = bytearray()
         for descriptor in (self._stdin, self._stdout):
@@ -220,8 +220,7 @@ class PipedCandidate:
 
         return self._take_until(line_end, limit, seconds).rstrip(b"\r\n")
 
-    def wait(self, seconds: float) -> int:
-        deadline = clock() + seconds
+    def wait(self) -> int:
         while (status := self._program.poll(0)) is None:
             if self._read(2**16):  # what it prints belongs in the log, and must not fill the pipe
                 self._program.note(bytes(self._pending))
@@ -229,8 +228,7 @@ class PipedCandidate:
             else:
                 self._readable.select(0.02)
                 self._program.poll(0.005)
-            if clock() > deadline:
-                raise Misbehaved(f"was not done within {seconds:g} s")
+            self._check()
         while len(self._pending) < LAST_WORDS and self._read(2**16):  # such as why it failed
             pass
         self._program.note(bytes(self._pending))
@@ -245,8 +243,7 @@ class PipedCandidate:
                 self._wait(self._readable, deadline, late)
             elif not got:
                 raise Misbehaved(self._ended())
-            if clock() >= deadline:
-                raise Misbehaved(late)
+            self._check(deadline, late)
         answer = bytes(self._pending[:length])
         del self._pending[:length]
         return answer
@@ -264,8 +261,14 @@ class PipedCandidate:
         """Wait for the pipe, in short steps so that error output keeps flowing into the log."""
         while not selector.select(min(max(deadline - clock(), 0), 0.05)):
             self._program.poll(0)
-            if clock() >= deadline:
-                raise Misbehaved(late)
+            self._check(deadline, late)
+
+    def _check(self, deadline: float = math.inf, late: str = "") -> None:
+        """Raises Misbehaved: the answer is late, or the evaluation as a whole."""
+        if clock() >= self._ends:
+            raise Misbehaved(f"the evaluation was not over after {self._seconds:g} s in all")
+        if clock() >= deadline:
+            raise Misbehaved(late)
 
     def _ended(self) -> str:
         for _ in range(50):  # the pipe closes a moment before the process can be collected

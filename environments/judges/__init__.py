@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from environments.score import Score, Wait
 
@@ -46,8 +46,6 @@ class Exam:
     """What the baseline needed of a judge that runs the program's code; None: it waits as its own settings say."""
     block: ComparisonBlock | None = None
     """The share of a finite pool to draw from; None: all of it."""
-    cores: int = 1
-    """Cores on which the judge may work. A score does not depend on it."""
     check: Callable[[], None] = field(default=lambda: None)
     """Raises where the judgement is to end, for a judge that waits for something else."""
 
@@ -57,7 +55,9 @@ class Misbehaved(Exception):
 
 
 class Candidate(Protocol):
-    """A started program under judgement, connected by pipes. Its methods raise Misbehaved when it ends or is late."""
+    """A started program under judgement, connected by pipes. Its methods raise Misbehaved when it ends or is late, for
+    this answer or for the whole evaluation.
+    """
 
     result: Path
     """Result file of an evaluation command; absent until it is written."""
@@ -71,8 +71,8 @@ class Candidate(Protocol):
     def receive_line(self, limit: int, seconds: float) -> bytes:
         """Read one line (without its newline, at most `limit` bytes) within `seconds`."""
 
-    def wait(self, seconds: float) -> int:
-        """Wait for the program to end within `seconds`; returns its exit status."""
+    def wait(self) -> int:
+        """Wait for the program to end; returns its exit status."""
 
 
 class Judge(BaseModel, ABC):
@@ -84,6 +84,8 @@ class Judge(BaseModel, ABC):
     """Where the candidate starts: the trial's workspace, or the frozen copy of the environment."""
     shows_prepared: ClassVar[bool] = True
     """Whether a command that runs in the environment sees the judge's prepared files."""
+
+    total_seconds: FiniteFloat = Field(default=600, gt=0, description="How long the whole evaluation may take.")
 
     @property
     def reads(self) -> tuple[str, ...]:

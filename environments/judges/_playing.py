@@ -1,23 +1,16 @@
-"""Lanes: the environments of one judgement by the control judge, in processes of their own.
-
-There is one for each core that the slot grants. `PlayedLanes` and the functions after it work there, `Lanes` is the
-judge's end. Every lane has its own environment and seed, so its episode is the same wherever it is stepped.
-"""
+"""Lanes: the environments of one judgement by the control judge, in a process of their own (see `_process`)."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from environments.judges import Misbehaved
-from environments.judges._process import ForeignProcess
 from environments.score import LARGEST
 
 if TYPE_CHECKING:
@@ -155,11 +148,11 @@ class EnvSource:
             raise ValueError(f"{made} ({type(error).__name__}: {error})") from error
 
 
-class PlayedLanes:
-    """Environments of one kind, side by side, in their process; `first` is the number of the first lane."""
+class Lanes:
+    """Environments of one kind, side by side, in their process; each plays one episode."""
 
-    def __init__(self, sources: Sequence[EnvSource], first: int = 0) -> None:
-        self.envs, self._first = [source.make() for source in sources], first
+    def __init__(self, sources: Sequence[EnvSource]) -> None:
+        self.envs = [source.make() for source in sources]
         self.spaces = self.envs[0].observation_space, self.envs[0].action_space
         self._seen, self._answered = leaves(self.spaces[0], "observation"), leaves(self.spaces[1], "action")
         self._active, self._start = np.zeros((2, len(sources)), np.bool_)
@@ -173,29 +166,32 @@ class PlayedLanes:
     def returns(self) -> list[float]:
         return self._returns
 
-    def _frame(self) -> list[Column]:
-        """The masks `active` and `episode_start`, and the observations, leaf by leaf."""
-        return [self._active, self._start, *self._shown]
+    def _frame(self) -> bytes:
+        """The masks `active` and `episode_start`, and the observations, leaf by leaf; nothing once all is over."""
+        columns = (self._active, self._start, *self._shown)
+        return b"".join(column.tobytes() for column in columns) if self._active.any() else b""
 
-    def reset(self, seeds: Mapping[int, int]) -> list[Column]:
-        """Begin an episode in each of these lanes that is here, with its seed; the frame."""
-        for lane, env in enumerate(self.envs):
-            if (number := self._first + lane) not in seeds:
-                continue
+    def reset(self, seeds: Mapping[int, int]) -> bytes:
+        """Begin an episode in each of these lanes, with its seed; the frame."""
+        for lane, seed in seeds.items():
             try:
-                self._show(lane, env.reset(seed=seeds[number])[0])
+                self._show(lane, self.envs[lane].reset(seed=seed)[0])
             except (Exception, SystemExit) as error:  # whatever a foreign environment raises
-                raise _failed(f"at its reset in lane {number}", error) from error
+                raise _failed(f"at its reset in lane {lane}", error) from error
             self._active[lane] = self._start[lane] = True
         return self._frame()
 
-    def step(self, actions: Sequence[Column]) -> list[Column]:
-        """Step the active lanes with valid actions, leaf by leaf; the frame."""
+    def step(self, answer: bytes) -> bytes:
+        """Take one answer for all lanes, and step the active ones; the frame. Raises Misbehaved: it is invalid."""
         self._steps += 1
+        try:
+            actions = read_actions(self._answered, answer, self._active)
+        except Misbehaved as wrong:
+            raise Misbehaved(f"{wrong} at step {self._steps}") from wrong
         self._start[:] = False
         each = samples(self.spaces[1], self._answered, actions)
         for lane in self._active.nonzero()[0].tolist():
-            where = f"in lane {self._first + lane} at step {self._steps}"
+            where = f"in lane {lane} at step {self._steps}"
             try:
                 after, reward, terminated, truncated, _ = self.envs[lane].step(each[lane])
                 gain = float(reward.item() if isinstance(reward, np.ndarray) else reward)
@@ -238,7 +234,7 @@ def examine(sources: Sequence[EnvSource]) -> Spaces:
 
 
 def _examined(source: EnvSource) -> tuple[Any, Any]:
-    lanes = PlayedLanes([source])
+    lanes = Lanes([source])
     (env,) = lanes.envs
     if env.spec is None or env.spec.max_episode_steps is None:
         raise ValueError(
@@ -248,80 +244,8 @@ def _examined(source: EnvSource) -> tuple[Any, Any]:
         lanes.reset({0: 0})
         env.action_space.seed(0)
         sample = env.action_space.sample()
-        lanes.step([np.asarray([pick(leaf, sample)]) for leaf in lanes.leaves()[1]])
+        _, answered = lanes.leaves()
+        lanes.step(b"".join(np.asarray(pick(leaf, sample), leaf.dtype).tobytes() for leaf in answered))
     except (Misbehaved, ValueError) as wrong:
         raise ValueError(f"{source.env_id} with kwargs {source.kwargs}: {wrong}") from wrong
     return lanes.spaces
-
-
-class Lanes:
-    """The running environments, one of each source, and the frame that shows them to the program."""
-
-    def __init__(self, processes: Sequence[ForeignProcess], sources: Sequence[EnvSource]) -> None:
-        self._processes, self._lanes = processes, len(sources)
-        shares = np.array_split(range(self._lanes), len(processes))
-        self._parts = [slice(int(share[0]), int(share[-1]) + 1) for share in shares]
-        try:
-            self._all(PlayedLanes, [(sources[part], part.start) for part in self._parts])
-        except ValueError as wrong:  # it could be made when the campaign began
-            raise Misbehaved(str(wrong)) from wrong
-        (self._seen, self._answered), *_ = self._all(PlayedLanes.leaves)
-        self.answer_bytes = frame_bytes(self._answered, self._lanes)
-        """Size of an answer for all lanes."""
-        self._step = 0
-        self._frame: list[Column] = []
-
-    def _all(self, function: Callable[..., Any], values: Sequence[tuple[Any, ...]] = ()) -> list[Any]:
-        """What a function returns in each process, called in all at once, in each with its own values."""
-        for process, given in zip(self._processes, values or [()] * len(self._processes), strict=True):
-            process.ask(function, *given)
-        return [process.answer() for process in self._processes]
-
-    @property
-    def active(self) -> NDArray[np.bool_]:
-        """Whether each lane's episode goes on; shape (lanes,)."""
-        return self._frame[0]
-
-    @property
-    def returns(self) -> list[float]:
-        """Of every lane."""
-        return [each for part in self._all(PlayedLanes.returns) for each in part]
-
-    def describe(self) -> dict[str, object]:
-        """What the program needs to read and write frames."""
-        return {
-            "lanes": self._lanes,
-            "observation": [leaf.describe() for leaf in self._seen],
-            "action": [leaf.describe() for leaf in self._answered],
-        }
-
-    def frame(self) -> bytes:
-        """The masks `active` and `episode_start`, and the observations, leaf by leaf."""
-        return b"".join(column.tobytes() for column in self._frame)
-
-    def reset(self, seeds: Mapping[int, int]) -> None:
-        """Begin an episode in each of these lanes, with its seed."""
-        self._join(self._all(PlayedLanes.reset, [(seeds,)] * len(self._processes)))
-
-    def step(self, answer: bytes) -> None:
-        """Take one answer for all lanes, and step the active ones. Raises Misbehaved: it is invalid."""
-        self._step += 1
-        try:
-            actions = read_actions(self._answered, answer, self.active)
-        except Misbehaved as wrong:
-            raise Misbehaved(f"{wrong} at step {self._step}") from wrong
-        self._join(self._all(PlayedLanes.step, [([column[part] for column in actions],) for part in self._parts]))
-
-    def _join(self, frames: Sequence[list[Column]]) -> None:
-        """Put the frames of all processes together."""
-        self._frame = [np.concatenate(parts) for parts in zip(*frames, strict=True)]
-
-
-@contextmanager
-def opened(
-    sources: Sequence[EnvSource], cores: int, folder: Path | None, seconds: float, check: Callable[[], None]
-) -> Iterator[Lanes]:
-    """A lane for each source while the block runs, stepped by as many processes as there are cores (see `_process`)."""
-    with ExitStack() as stack:
-        shares = range(min(cores, len(sources)))
-        yield Lanes([stack.enter_context(ForeignProcess(folder, seconds, check)) for _ in shares], sources)

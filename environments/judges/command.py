@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from environments import plugins, safe_open
 from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved
@@ -67,7 +67,6 @@ class Command(Judge):
         description="Command line of the evaluation. {out}: what training left; {result}: the JSON file to "
         "write; {seed}: the seed of its draws; {block}: its share of a finite pool, 2/5 or 1/1."
     )
-    total_seconds: FiniteFloat = Field(default=600, gt=0, description="How long the evaluation may take.")
     weights: dict[Annotated[str, Field(pattern=METRIC)], Annotated[float, Field(gt=0, le=1e6)]] = Field(
         default={}, description="How much the mean of each source counts, by its name; absent: all alike."
     )
@@ -99,7 +98,7 @@ class Command(Judge):
             )
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
-        if (status := candidate.wait(self.total_seconds)) != 0:
+        if (status := candidate.wait()) != 0:
             raise Misbehaved(f"the evaluation command exited with status {status}")
         result, better = _read(candidate.result), exam.higher_is_better
         if not result.sources and not self.weights:

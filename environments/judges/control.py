@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from environments.judges import Candidate, Exam, Judge, Misbehaved
-from environments.judges._playing import EnvSource, Lanes, Spaces, examine, opened
+from environments.judges._playing import EnvSource, Lanes, Spaces, examine, frame_bytes
 from environments.judges._process import ForeignProcess
 from environments.score import METRIC, Score, Wait, source_metric
 
@@ -36,18 +36,22 @@ _MODES = {True: "return/deterministic", False: "return/sampled"}
 
 
 class Conversation:
-    """The connection to a program that has just started, with a deadline per answer, for all waiting, and in total."""
+    """The connection to a program that has just started, with a deadline per answer and for all waiting."""
 
-    def __init__(
-        self, candidate: Candidate, answer_seconds: float, total_seconds: float, need: Wait | None = None
-    ) -> None:
-        self._candidate, self._answer_seconds, self._total_seconds = candidate, answer_seconds, total_seconds
-        self._need, self._asked, self._waits_since = need, 0, time.monotonic()
-        self._ends = self._waits_since + total_seconds
+    def __init__(self, candidate: Candidate, answer_seconds: float, need: Wait | None = None) -> None:
+        self._candidate, self._answer_seconds, self._need = candidate, answer_seconds, need
+        self._asked, self._waits_since = 0, time.monotonic()
         self._ready = self._answering = 0.0
 
-    def greet(self, hello: bytes, seconds: float) -> None:
-        line = self._exchange(hello, seconds, partial(self._candidate.receive_line, _LINE_BYTES))
+    def greet(self, spaces: Spaces, deterministic: list[bool], seed: int, seconds: float) -> None:
+        """Say what frames look like and the mode of each lane, and wait until the program is ready."""
+        seen, answered = ([leaf.describe() for leaf in leaves] for leaves in spaces)
+        hello = {
+            "protocol": PROTOCOL, "lanes": len(deterministic), "observation": seen, "action": answered,
+            "deterministic": deterministic, "seed": seed,
+        }  # fmt: skip
+        receive = partial(self._candidate.receive_line, _LINE_BYTES)
+        line = self._exchange(json.dumps(hello).encode() + b"\n", seconds, receive)
         self._ready = time.monotonic() - self._waits_since
         try:
             answer: object = json.loads(line)
@@ -82,17 +86,15 @@ class Conversation:
         )
 
     def _exchange(self, message: bytes, seconds: float, receive: Callable[[float], bytes]) -> bytes:
-        """The answer to a message. Raises Misbehaved with the moment in front, or what ran out."""
+        """The answer to a message. Raises Misbehaved with the moment in front."""
         when = f"step {self._asked}" if self._asked else "handshake"
         most = self._need.most(self._asked) if self._need else math.inf
         try:
-            self._candidate.send(message, self._at_most(seconds, most))
-            return receive(self._at_most(seconds, most))
+            self._candidate.send(message, min(seconds, most - self._waited_for()))
+            return receive(min(seconds, most - self._waited_for()))
         except Misbehaved as error:
             why, waited = str(error), self._waited_for()
-            if time.monotonic() >= self._ends:
-                why = f"the evaluation was not over after {self._total_seconds:g} s in all"
-            elif waited >= most:
+            if waited >= most:
                 why = (
                     f"was waited for {waited:.1f} s in all, and may be for {most:.1f} s, by what the baseline needed "
                     "under judgement: it may play, not train"
@@ -101,12 +103,6 @@ class Conversation:
 
     def _waited_for(self) -> float:
         return self._ready + self._answering + time.monotonic() - self._waits_since
-
-    def _at_most(self, seconds: float, most: float) -> float:
-        left = min(self._ends - time.monotonic(), most - self._waited_for())
-        if left <= 0:
-            raise Misbehaved("out of time")
-        return min(seconds, left)
 
 
 class Source(BaseModel):
@@ -144,7 +140,6 @@ class Control(Judge):
     )
     start_seconds: FiniteFloat = Field(default=60, gt=0, description="How long the program may take until it is ready.")
     answer_seconds: FiniteFloat = Field(default=10, gt=0, description="How long it may take over one frame.")
-    total_seconds: FiniteFloat = Field(default=600, gt=0, description="How long the whole evaluation may take.")
 
     def command(self) -> str:
         return "python train.py act"
@@ -178,24 +173,31 @@ class Control(Judge):
         modes = [self.deterministic] * self.episodes + [not self.deterministic] * self.other_episodes
         seeds = [int(word) >> 1 for word in for_episodes.generate_state(len(modes))]
         plays = self._drawn(np.random.default_rng(for_sources))
-        talk = Conversation(candidate, self.answer_seconds, self.total_seconds, exam.need)
+        talk = Conversation(candidate, self.answer_seconds, exam.need)
         with self._opened([self.env_sources[source] for source in plays], exam) as lanes:
-            seed = int(for_policy.generate_state(1)[0])
-            hello = lanes.describe() | {"protocol": PROTOCOL, "deterministic": modes, "seed": seed}
-            talk.greet(json.dumps(hello).encode() + b"\n", self.start_seconds)
-            counted = _play(lanes, talk, seeds[: self.episodes], first=0)
+            spaces = lanes.call(Lanes.leaves)
+            talk.greet(spaces, modes, int(for_policy.generate_state(1)[0]), self.start_seconds)
+            play = partial(_play, lanes, talk, frame_bytes(spaces[1], len(modes)))
+            counted = play(seeds[: self.episodes], first=0)
             waited = talk.waited
             better = exam.higher_is_better
             scores = {self.deterministic: self._scored(counted, plays[: self.episodes], better)}
             with suppress(Misbehaved):
-                if others := _play(lanes, talk, seeds[self.episodes :], first=self.episodes):
+                if others := play(seeds[self.episodes :], first=self.episodes):
                     scores[not self.deterministic] = self._scored(others, plays[self.episodes :], better)
         shown = {_MODES[mode]: score.value for mode, score in scores.items() if score.value is not None}
         score = scores[self.deterministic]
         return replace(score, also=shown | score.also, waited=waited)
 
-    def _opened(self, sources: list[EnvSource], exam: Exam) -> AbstractContextManager[Lanes]:
-        return opened(sources, exam.cores, exam.folder, self.total_seconds, exam.check)
+    @contextmanager
+    def _opened(self, sources: list[EnvSource], exam: Exam) -> Iterator[ForeignProcess]:
+        """The process with a lane for each source."""
+        with ForeignProcess(exam.folder, self.total_seconds, exam.check) as process:
+            try:
+                process.call(Lanes, sources)
+            except ValueError as wrong:  # it could be made when the campaign began
+                raise Misbehaved(str(wrong)) from wrong
+            yield process
 
     @property
     def env_sources(self) -> list[EnvSource]:
@@ -221,17 +223,17 @@ class Control(Judge):
         return Score.of_sources(by_source, weights, higher_is_better)
 
 
-def _play(lanes: Lanes, talk: Conversation, seeds: list[int], first: int) -> list[float]:
+def _play(lanes: ForeignProcess, talk: Conversation, answer_bytes: int, seeds: list[int], first: int) -> list[float]:
     """The returns of one episode in each lane from `first` on, one per seed."""
     if not seeds:
         return []
-    lanes.reset(dict(enumerate(seeds, first)))
-    while lanes.active.any():
-        answer = talk.ask(lanes.frame(), lanes.answer_bytes)
+    frame = lanes.call(Lanes.reset, dict(enumerate(seeds, first)))
+    while frame:
+        answer = talk.ask(frame, answer_bytes)
         try:
-            lanes.step(answer)
+            frame = lanes.call(Lanes.step, answer)
         except Misbehaved:
             talk.expect_silence()  # an invalid action may be a leftover of an earlier answer in the pipe
             raise
     talk.expect_silence()
-    return lanes.returns[first : first + len(seeds)]
+    return lanes.call(Lanes.returns)[first : first + len(seeds)]

@@ -17,14 +17,14 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from environments.judges import BlockUnits, Candidate, ComparisonBlock, Exam, Judge, Misbehaved, Use
 from environments.judges._taskset import Taskset
@@ -43,7 +43,6 @@ LINE_BYTES = 64 * 1024
 TOKEN_BYTES = 256
 """Most bytes of text per token, on average: no real tokenizer has longer tokens."""
 LONGEST_REASON = 500
-T = TypeVar("T")
 
 Question = dict[str, Any]
 """One line of a pool, and its number there as `line`."""
@@ -68,16 +67,16 @@ class Reply(BaseModel):
 
 
 class Talk:
-    """The connection to the generator, with a deadline per answer and a total one (`ends`, on the monotonic clock)."""
+    """The connection to the generator, with a deadline per answer."""
 
-    def __init__(self, candidate: Candidate, answer_seconds: float, ends: float) -> None:
-        self._candidate, self._answer_seconds, self._ends = candidate, answer_seconds, ends
+    def __init__(self, candidate: Candidate, answer_seconds: float) -> None:
+        self._candidate, self._answer_seconds = candidate, answer_seconds
         self._when = "before it was ready"
 
     def send(self, message: Mapping[str, Any]) -> None:
         """The settings, with which it begins to load the model; then a request."""
-        line = json.dumps(message).encode() + b"\n"
-        self._in_time(partial(self._candidate.send, line), self._answer_seconds)
+        with self._telling_when():
+            self._candidate.send(json.dumps(message).encode() + b"\n", self._answer_seconds)
 
     def wait_until_ready(self, seconds: float) -> None:
         if not self._receive(LINE_BYTES, seconds).ready:
@@ -96,7 +95,8 @@ class Talk:
         return [made[index] for index in range(prompts)]
 
     def _receive(self, limit: int, seconds: float) -> Reply:
-        line = self._in_time(partial(self._candidate.receive_line, limit), seconds)
+        with self._telling_when():
+            line = self._candidate.receive_line(limit, seconds)
         try:
             reply = Reply.model_validate_json(line)
         except ValidationError as wrong:
@@ -106,11 +106,10 @@ class Talk:
             raise Misbehaved(_plain(reply.failed))
         return reply
 
-    def _in_time(self, does: Callable[[float], T], seconds: float) -> T:
+    @contextmanager
+    def _telling_when(self) -> Iterator[None]:
         try:
-            if (left := self._ends - time.monotonic()) <= 0:
-                raise Misbehaved("out of time")
-            return does(min(seconds, left))
+            yield
         except Misbehaved as wrong:
             raise Misbehaved(f"{self._when}: {wrong}") from wrong
 
@@ -158,7 +157,7 @@ class Text(Judge):
     start_seconds: float = Field(default=600, gt=0, description="How long loading the model may take.")
     answer_seconds: float = Field(default=600, gt=0, description="How long it may take until the next answer.")
     reward_seconds: float = Field(default=30, gt=0, le=86_400, description="How long scoring one completion may take.")
-    total_seconds: float = Field(default=3600, gt=0, description="How long the whole evaluation may take.")
+    total_seconds: FiniteFloat = Field(default=3600, gt=0, description="How long the whole evaluation may take.")
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -205,7 +204,7 @@ class Text(Judge):
         ends = time.monotonic() + self.total_seconds
         for_draw, for_samples = np.random.SeedSequence(exam.seed).spawn(2)
         file = pool_file(exam.prepared, exam.use)
-        talk = Talk(candidate, self.answer_seconds, ends)
+        talk = Talk(candidate, self.answer_seconds)
         try:
             pool = read_pool(file)
             questions = self._drawn(share_of(pool, exam.block), exam.block, for_draw)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gymnasium.wrappers import RecordEpisodeStatistics, RenderCollection, TimeLimit
 from PIL import Image
 
-from environments.judges._playing import EnvSource, PlayedLanes
+from environments.judges._playing import EnvSource, Lanes
 
 if TYPE_CHECKING:
     from environments.judges._playing import Env
@@ -48,7 +48,7 @@ class FilmedSource(EnvSource):
         return RecordEpisodeStatistics(TimeLimit(RenderCollection(env, pop_frames=False), most))
 
 
-def film(lanes: PlayedLanes) -> Film:
+def film(lanes: Lanes) -> Film:
     """What was seen of the only lane of a process."""
     env = lanes.envs[0]
     assert isinstance(env, RecordEpisodeStatistics), "made by FilmedSource"

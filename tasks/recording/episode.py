@@ -22,7 +22,7 @@ from pydantic import PrivateAttr
 
 from environments import judge_name
 from environments.judges import Exam, Misbehaved
-from environments.judges._playing import EnvSource, Lanes
+from environments.judges._playing import EnvSource
 from environments.judges._process import ForeignProcess
 from environments.judges.control import Control
 from environments.plugins import Refused
@@ -133,11 +133,11 @@ class _FilmedControl(Control):
         )  # fmt: skip
 
     @contextmanager
-    def _opened(self, sources: list[EnvSource], exam: Exam) -> Iterator[Lanes]:
+    def _opened(self, sources: list[EnvSource], exam: Exam) -> Iterator[ForeignProcess]:
         from tasks.recording.camera import FilmedSource, film  # gymnasium takes long to load
 
-        with ForeignProcess(exam.folder, self.total_seconds, exam.check) as process:
-            yield Lanes([process], [FilmedSource(**vars(sources[0]))])
+        with super()._opened([FilmedSource(**vars(sources[0]))], exam) as process:
+            yield process
             self._film = process.call(film)
 
 

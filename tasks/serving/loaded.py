@@ -7,7 +7,6 @@ first step of an episode of its own: a recurrent policy remembers nothing from r
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -25,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from environments import Environment, judge_name
 from environments.judges import Candidate, Exam, Misbehaved
 from environments.judges._playing import Leaf, frame_bytes, read_actions
-from environments.judges.control import PROTOCOL, Control, Conversation
+from environments.judges.control import Control, Conversation
 from environments.limits import Limits
 from environments.plugins import Refused
 from environments.score import Score
@@ -187,15 +186,10 @@ class _Answers(Control):
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
         rows = self._rows
-        hello = {
-            "lanes": len(rows), "observation": [leaf.describe() for leaf in self._seen],
-            "action": [leaf.describe() for leaf in self._taken], "protocol": PROTOCOL,
-            "deterministic": [self.deterministic] * len(rows), "seed": exam.seed,
-        }  # fmt: skip
         parts = np.split(rows, np.cumsum(self.widths)[:-1], axis=1)
         sent = [part.astype(leaf.dtype).tobytes() for leaf, part in zip(self._seen, parts, strict=True)]
-        talk = Conversation(candidate, self.answer_seconds, self.total_seconds)
-        talk.greet(json.dumps(hello).encode() + b"\n", self.start_seconds)
+        talk = Conversation(candidate, self.answer_seconds)
+        talk.greet((self._seen, self._taken), [self.deterministic] * len(rows), exam.seed, self.start_seconds)
         # Each row is active, and begins an episode.
         answer = talk.ask(b"\1" * len(rows) * 2 + b"".join(sent), frame_bytes(self._taken, len(rows)))
         talk.expect_silence()

@@ -20,7 +20,8 @@ from gymnasium import spaces
 
 from environments import plugins
 from environments.judges import Exam, Judge, Misbehaved
-from environments.judges._playing import EnvSource, Lanes, opened
+from environments.judges._playing import EnvSource, Lanes
+from environments.judges._process import ForeignProcess
 from environments.judges.command import RESULT_BYTES, Command
 from environments.judges.control import Control
 from environments.score import Score
@@ -256,7 +257,7 @@ def test_a_broken_result_has_a_reason_and_no_score(program: str, words: str, tmp
         run_command(program, tmp_path)
 
 
-# Lanes: the same frames and returns on any number of cores, and nothing is left behind.
+# Lanes: nothing of a foreign environment is left behind.
 
 
 SECONDS = 60.0
@@ -266,48 +267,20 @@ def nobody() -> None:
     """Nobody ends the judgement."""
 
 
-CARTPOLE = EnvSource("CartPole-v1", None, {})
-
-
-def answers(lanes: int) -> Iterator[bytes]:
-    rng = np.random.default_rng(0)
-    while True:
-        yield rng.integers(0, 2, lanes).astype("<i8").tobytes()
-
-
-def played(sources: list[EnvSource], cores: int) -> tuple[list[bytes], list[float]]:
-    """Every frame, and the returns, of the first and then of the last lanes."""
-    frames, half = [], len(sources) // 2
-    with opened(sources, cores, None, SECONDS, nobody) as lanes:
-        replies = answers(len(sources))
-        for numbers in (range(half), range(half, len(sources))):
-            lanes.reset({number: 100 + number for number in numbers})
-            while lanes.active.any():
-                frames.append(lanes.frame())
-                lanes.step(next(replies))
-        return frames, lanes.returns
-
-
-def test_frames_and_returns_are_the_same_on_any_number_of_cores() -> None:
-    sources = [CARTPOLE] * 7
-    alone = played(sources, 1)
-    assert alone == played(sources, 2) == played(sources, 3)
-    assert len(set(alone[1])) > 2
-
-
 @contextmanager
-def doing(does: str, check: Callable[[], None] = nobody) -> Iterator[Lanes]:
+def doing(does: str, check: Callable[[], None] = nobody) -> Iterator[ForeignProcess]:
     """A lane of an environment that does this at its third step."""
     source = EnvSource(f"{ENVIRONMENTS}:Drift-v0", None, {"length": 6, "does": does})
-    with opened([source], 1, Path(), SECONDS, check) as lanes:
-        lanes.reset({0: 1})
+    with ForeignProcess(Path(), SECONDS, check) as lanes:
+        lanes.call(Lanes, [source])
+        lanes.call(Lanes.reset, {0: 1})
         yield lanes
     assert not own_children("environments.judges._process")
 
 
-def play(lanes: Lanes) -> None:
-    while lanes.active.any():
-        lanes.step(bytes(8))
+def play(lanes: ForeignProcess) -> None:
+    while lanes.call(Lanes.step, bytes(8)):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -323,7 +296,7 @@ def test_what_a_foreign_environment_does_is_a_reason_and_nothing_else(
     capfd: pytest.CaptureFixture[str], does: str, reason: str
 ) -> None:
     with doing(does) as lanes:
-        lanes._processes[0]._seconds = 2
+        lanes._seconds = 2
         with pytest.raises(Misbehaved, match=re.escape(reason)):
             play(lanes)
     assert capfd.readouterr() == ("", "")
@@ -332,18 +305,16 @@ def test_what_a_foreign_environment_does_is_a_reason_and_nothing_else(
 def test_what_it_prints_is_nobody_s_and_an_array_of_one_number_is_a_reward(capfd: pytest.CaptureFixture[str]) -> None:
     with doing('print("x" * 10**6); self.reward = np.array([9.0])') as lanes:
         play(lanes)
-        assert lanes.returns == [9.0]
+        assert lanes.call(Lanes.returns) == [9.0]
     assert capfd.readouterr() == ("", "") and ENVIRONMENTS not in sys.modules
 
 
 def test_workers_end_with_the_process_that_started_them() -> None:
     program = (
         "import os, signal\n"
-        "from environments.judges import _playing\n"
-        "source = _playing.EnvSource('CartPole-v1', None, {})\n"
-        "with _playing.opened([source] * 2, 2, None, 60, lambda: None) as lanes:\n"
-        "    lanes.reset({0: 1, 1: 2})\n"
-        "    print(lanes._processes[0]._process.pid, flush=True)\n"
+        "from environments.judges._process import ForeignProcess\n"
+        "with ForeignProcess(None, 60) as process:\n"
+        "    print(process.call(os.getpid), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)

@@ -109,7 +109,7 @@ class PipeCandidate(PipedCandidate):
             command, cwd=folder, log=folder / "log.txt", marker="test/candidate", level="none",
             view=VisiblePaths((), ()), limits=Limits(), pipes=True,
         )  # fmt: skip
-        super().__init__(self._started, folder / "result.json")
+        super().__init__(self._started, folder / "result.json", seconds=60)
 
     @classmethod
     def of(cls, body: str, folder: Path, prelude: str = PRELUDE) -> PipeCandidate:
