@@ -20,9 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from environments import earlier_trials, plugins
 from environments.judges import Judge, Misbehaved
 from environments.limits import Limits
-from environments.plugins import Refused
+from environments.plugins import M, Refused
 from environments.recipe import FROZEN, Recipe
-from environments.remote import BasilicaDeployment, HttpEndpoint, ModalSandbox, RemoteSettings
+from environments.remote import SECTIONS, RemoteSettings
 from environments.score import METRIC, Guard
 from environments.space import Constant, Space, Value
 
@@ -30,7 +30,7 @@ FILE = "environment.toml"
 VARIANTS = "variants"
 NOT_FROZEN = frozenset({"__pycache__", ".git", ".venv"})
 """Folders inside an environment that are not part of its content, and are not copied when it is frozen."""
-UNSTATED = frozenset({"name", "folder", "prepared"})
+UNSTATED = frozenset({"name", "folder", "prepared", "remote"})
 """What an environment knows of itself that its file does not state."""
 LONGEST = 14 * 86_400.0
 """Longest training of one run, in seconds."""
@@ -94,9 +94,8 @@ class Environment(BaseModel):
     prepare: Recipe | None = None
     """Program that makes data once, before the first run."""
     limits: Limits = Limits()
-    http: HttpEndpoint | None = None
-    basilica: BasilicaDeployment | None = None
-    modal: ModalSandbox | None = None
+    remote: RemoteSettings | None = None
+    """Where it is trained, the section of a remote trainer; None: on this machine."""
     space: Space = Field(default_factory=dict)
     fixed: dict[str, Constant] = Field(default_factory=dict)
     """Parameters that every trial gets unchanged."""
@@ -116,11 +115,6 @@ class Environment(BaseModel):
     def _is_consistent(self) -> Environment:
         if both := sorted(set(self.space) & set(self.fixed)):
             raise ValueError(f"{both[0]!r} stands in [space] and in [fixed]: keep one")
-        for name, section in self._places.items():
-            if section is None and name == self.trainer:
-                raise ValueError(f"trainer = {name!r} needs the section [{name}], which says where trials are trained")
-            if section is not None and name != self.trainer:
-                raise ValueError(f"the section [{name}] is of another trainer than {self.trainer!r}: leave it out")
         return self
 
     @property
@@ -128,18 +122,9 @@ class Environment(BaseModel):
         return self.direction == "maximize"
 
     @property
-    def remote(self) -> RemoteSettings | None:
-        """Where it is trained; None: on this machine."""
-        return self._places.get(self.trainer)
-
-    @property
     def scores_are_reported(self) -> bool:
         """Whether its scores come from where it was trained, and nothing here measures them."""
         return judge_name(self.judge) == "reported"
-
-    @property
-    def _places(self) -> dict[str, RemoteSettings | None]:
-        return {"basilica": self.basilica, "http": self.http, "modal": self.modal}
 
     @property
     def defaults(self) -> dict[str, Value]:
@@ -282,14 +267,20 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     if not isinstance(kind, str):
         raise Refused(f"{source}: judge: is required. Available: {', '.join(plugins.names('environments.judges'))}.")
     cls = plugins.load("environments.judges", kind, Judge, f"{source}: judge")  # type: ignore[type-abstract]
+    judge, trainer = _section(table, kind, cls, source), str(table.get("trainer"))
+    remote = _section(table, trainer, SECTIONS[trainer], source) if trainer in SECTIONS else None
     try:
-        judge = cls.model_validate(table.pop(kind, {}))
-    except ValidationError as error:
-        raise plugins.explain(error, f"{source}: [{kind}]", cls.model_fields) from error
-    try:
-        return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
+        return Environment(**table, name=name or folder.name, folder=folder, judge=judge, remote=remote)
     except ValidationError as error:
         raise plugins.explain(error, source, {*Environment.model_fields, kind} - UNSTATED) from error
+
+
+def _section(table: dict[str, Any], name: str, cls: type[M], source: str) -> M:
+    """The settings in a section, which is taken out of its table."""
+    try:
+        return cls.model_validate(table.pop(name, {}))
+    except ValidationError as error:
+        raise plugins.explain(error, f"{source}: [{name}]", cls.model_fields) from error
 
 
 def table_of(folder: Path, overrides: Mapping[str, Value] | None = None, name: str = "") -> dict[str, Any]:

@@ -68,10 +68,6 @@ class Deployed(RemoteSettings):
         return self.gpu_count
 
 
-class BasilicaDeployment(Deployed):
-    """A deployment at Basilica (docs/other-machines.md)."""
-
-
 class ModalSandbox(Deployed):
     """A sandbox at Modal (docs/other-machines.md)."""
 
@@ -79,3 +75,7 @@ class ModalSandbox(Deployed):
         "nightshift", pattern=r"^[A-Za-z0-9_.-]+$", max_length=60, description="App to which sandboxes belong."
     )
     command: tuple[str, ...] = Field((), description="Command of the container; empty: the image's own.")
+
+
+SECTIONS: dict[str, type[RemoteSettings]] = {"http": HttpEndpoint, "basilica": Deployed, "modal": ModalSandbox}
+"""The settings of each remote trainer."""

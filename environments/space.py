@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
@@ -31,6 +31,9 @@ class _Range(BaseModel):
     """Search on a logarithmic scale; needs low > 0."""
     default: float
 
+    _half: ClassVar[float] = 0.0
+    """How far the values at the ends reach beyond them, so that they are as likely as others."""
+
     @model_validator(mode="after")
     def _is_a_range(self) -> _Range:
         if not self.low < self.high:
@@ -41,16 +44,38 @@ class _Range(BaseModel):
             raise ValueError(f"the default must lie in {self.low}..{self.high}, got {self.default}")
         return self
 
-    def _at(self, fraction: float) -> float:
-        """The point at `fraction` (0..1) of the range on its scale, the ends exactly."""
+    @property
+    def _ends(self) -> tuple[float, float]:
+        """Where the scale begins and ends."""
+        low, high = self.low - self._half, self.high + self._half
+        return (math.log(low), math.log(high)) if self.log else (low, high)
+
+    def at(self, fraction: float) -> float:
+        """The number at `fraction` (0..1) of the scale, the ends exactly."""
         if fraction in (0.0, 1.0):  # exp(log(1e-5)) lies below 1e-5
             return self.high if fraction else self.low
-        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+        low, high = self._ends
         point = low + fraction * (high - low)
         return min(max(math.exp(point) if self.log else point, self.low), self.high)
 
-    def _spread(self, points: int) -> list[float]:
-        return [self._at(i / (points - 1)) for i in range(points)] if points != 1 else [self.default]
+    def fraction(self, number: float) -> float:
+        """A number's position on the scale, 0 to 1; the inverse of `at`, but for rounding."""
+        low, high = self._ends
+        return ((math.log(number) if self.log else number) - low) / (high - low)
+
+    def sample(self, rng: np.random.Generator) -> float:
+        return self.check(self.at(rng.random()))
+
+    def grid(self, points: int) -> tuple[float, ...]:
+        """At most `points` values evenly spaced on the scale, from end to end; one point is the default."""
+        spread = [self.at(i / (points - 1)) for i in range(points)] if points != 1 else [self.default]
+        return tuple(dict.fromkeys(map(self.check, spread)))
+
+    def check(self, value: Value) -> float:
+        """The value as a number of this kind. Raises ValueError when it is none in the range."""
+        if isinstance(value, bool | str) or not self.low <= value <= self.high:
+            raise ValueError(f"must be a number in {self.low}..{self.high}, got {value!r}")
+        return float(value)
 
 
 class Float(_Range):
@@ -61,19 +86,6 @@ class Float(_Range):
     high: FiniteFloat
     default: FiniteFloat
 
-    def sample(self, rng: np.random.Generator) -> float:
-        return self._at(rng.random())
-
-    def grid(self, points: int) -> tuple[float, ...]:
-        """At most `points` values evenly spaced on the scale, from end to end; one point is the default."""
-        return tuple(dict.fromkeys(self._spread(points)))
-
-    def check(self, value: Value) -> float:
-        """The value as a float. Raises ValueError when it is not a number in the range."""
-        if isinstance(value, bool | str) or not self.low <= value <= self.high:
-            raise ValueError(f"must be a number in {self.low}..{self.high}, got {value!r}")
-        return float(value)
-
 
 class Int(_Range):
     """A whole number in [low, high]."""
@@ -83,22 +95,15 @@ class Int(_Range):
     high: int = Field(ge=-LARGEST_INT, le=LARGEST_INT)
     default: int
 
-    def sample(self, rng: np.random.Generator) -> int:
-        if not self.log:
-            return int(rng.integers(self.low, self.high + 1))
-        # Half a step beyond each end, so that the ends are as likely as their neighbours on the log scale.
-        low, high = math.log(self.low - 0.5), math.log(self.high + 0.5)
-        return min(max(round(math.exp(low + rng.random() * (high - low))), self.low), self.high)
+    _half: ClassVar[float] = 0.5
 
-    def grid(self, points: int) -> tuple[int, ...]:
-        """At most `points` distinct whole values, evenly spaced on the scale; one point is the default."""
-        return tuple(dict.fromkeys(map(round, self._spread(points))))
+    def at(self, fraction: float) -> int:
+        return round(super().at(fraction))
 
     def check(self, value: Value) -> int:
-        """The value as an int. Raises ValueError when it is not a whole number in the range."""
-        if isinstance(value, bool | str) or not self.low <= value <= self.high or value != int(value):
+        if (number := super().check(value)) != int(number):
             raise ValueError(f"must be a whole number in {self.low}..{self.high}, got {value!r}")
-        return int(value)
+        return int(number)
 
 
 class Choice(BaseModel):

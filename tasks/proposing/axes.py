@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -11,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from environments.score import Score
-from environments.space import Choice, Float, Int, Parameter, Space, Value
+from environments.space import Choice, Float, Parameter, Space, Value
 from tasks.proposing.brief import Pending
 from tasks.stats.champion import is_barred
 from tasks.trial import History, Params, Trial, best
@@ -60,23 +59,13 @@ class Axis:
         """The number at `fraction` (0 <= fraction < 1) of the scale, of which whole numbers have equal shares."""
         if isinstance(self.parameter, Choice):
             return int(fraction * len(self.choices))
-        low, high = self._ends(self.parameter)
-        number = low + fraction * (high - low)
-        number = math.exp(number) if self.parameter.log else number
-        number = round(number) if isinstance(self.parameter, Int) else number
-        return min(max(number, self.parameter.low), self.parameter.high)
-
-    def _ends(self, parameter: Float | Int) -> tuple[float, float]:
-        half = 0.5 if isinstance(parameter, Int) else 0.0
-        low, high = parameter.low - half, parameter.high + half
-        return (math.log(low), math.log(high)) if parameter.log else (low, high)
+        return self.parameter.at(fraction)
 
     def fraction(self, number: float) -> float:
         """A number's position on the scale, 0 to 1; the inverse of `at`, but for rounding."""
         if isinstance(self.parameter, Choice):
             return (number + 0.5) / len(self.choices)
-        low, high = self._ends(self.parameter)
-        return ((math.log(number) if self.parameter.log else number) - low) / (high - low)
+        return self.parameter.fraction(number)
 
     def rounded(self, number: float) -> float:
         """A float's number to a millionth of its scale: BLAS kernels differ in last digits from one CPU to another."""

@@ -14,14 +14,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 STEM = "nightshift-"
-MEMORY_LIMIT = ("memory.max", "memory.limit_in_bytes")
-KILLS = ("memory.events", "memory.oom_control")
-"""Files of version 2, and what they are in version 1."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +27,9 @@ class Group:
 
     memory: Path
     pids: Path
+    limit: str = "memory.max"
+    kills: str = "memory.events"
+    """Files of its memory's folder, as version 2 calls them."""
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -40,20 +40,15 @@ class Group:
         """The files into which a process writes its pid to enter the group."""
         return [str(folder / "cgroup.procs") for folder in self.folders]
 
-    def _file(self, names: tuple[str, str]) -> Path:
-        """The file of its memory that is so called in version 2, or in 1."""
-        new, old = (self.memory / name for name in names)
-        return old if old.exists() else new
-
     def make(self, memory: int, processes: int) -> Group:
         """Create a group below with these limits: bytes of memory, processes and threads. Raises OSError."""
         name = f"{STEM}{os.getpid()}-{secrets.token_hex(4)}"
-        group = Group(self.memory / name, self.pids / name)
+        group = replace(self, memory=self.memory / name, pids=self.pids / name)
         try:
             for folder in group.folders:
                 folder.mkdir()
             (group.pids / "pids.max").write_text(str(processes))
-            group._file(MEMORY_LIMIT).write_text(str(memory))
+            (group.memory / group.limit).write_text(str(memory))
             if (swap := group.memory / "memory.swap.max").exists():
                 swap.write_text("0")
         except OSError:
@@ -63,7 +58,7 @@ class Group:
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel killed one of its processes for lack of memory."""
-        counts = dict(line.split() for line in self._file(KILLS).read_text().splitlines())
+        counts = dict(line.split() for line in (self.memory / self.kills).read_text().splitlines())
         return int(counts.get("oom_kill", 0)) > 0
 
     def kill(self, patience: float = 10.0) -> None:
@@ -102,7 +97,8 @@ def _candidates() -> Iterator[Group]:
     lines = [line.split(":", 2) for line in file.read_text().splitlines()] if file.exists() else []
     own = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
     if "memory" in own and "pids" in own:
-        yield Group(ROOT / "memory" / own["memory"], ROOT / "pids" / own["pids"])
+        memory, pids = (ROOT / name / own[name] for name in ("memory", "pids"))
+        yield Group(memory, pids, "memory.limit_in_bytes", "memory.oom_control")
     if "" in own:
         here = ROOT / own[""]
         # Where version 1 is mounted, the root of both is an ordinary folder.

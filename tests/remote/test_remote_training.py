@@ -158,11 +158,11 @@ def test_a_wrong_login_says_so_and_the_right_one_is_sent(
             trained(environment, tmp_path)
         right = Address(closed.url, {"Authorization": f"Bearer {TOKEN}"})
         monkeypatch.setattr(http, "of_block", lambda name: right)
-        assert environment.http is not None
-        named = environment.http.model_copy(update={"url": "", "block": "mine"})
+        assert environment.remote is not None
+        named = environment.remote.model_copy(update={"url": "", "block": "mine"})
 
         jobs.sweep(lambda job: True)
-        run = trained(environment.model_copy(update={"http": named}), tmp_path)
+        run = trained(environment.model_copy(update={"remote": named}), tmp_path)
 
         assert run.error is None and TOKEN not in repr(right)
 
@@ -185,7 +185,7 @@ def test_a_reported_score_is_taken_only_from_an_endpoint_and_under_a_name_that_s
 
     assert (score.value, score.error) == (0.25, None)
     with pytest.raises(Refused, match="would score itself"):
-        evaluate.check(environment.model_copy(update={"trainer": "command", "http": None}))
+        evaluate.check(environment.model_copy(update={"trainer": "command", "remote": None}))
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,13 @@ from typing import TypeVar
 
 import basilica
 
-from environments.remote import BasilicaDeployment
 from tasks.remote.places import CloudFault, DeployedPlace
 from tasks.system.redact import one_line
 
 T = TypeVar("T")
 
 
-class Basilica(BasilicaDeployment, DeployedPlace):
+class Basilica(DeployedPlace):
     """Deployments that are named by the trial's key; a list finds them again whatever name the server gives them."""
 
     def look_up(self, name: str) -> str | None:
