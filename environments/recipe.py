@@ -26,6 +26,10 @@ TRAIN, POOLS = "train", ("search", "confirm", "report")
 """Files of questions, NAME.jsonl: the training questions in `data`, the judge's in `judge`."""
 
 
+class Unfit(Exception):
+    """A recipe's output cannot be used; the message says which file, and why."""
+
+
 class Recipe(BaseModel):
     """A program that makes the data for training and judging: questions, a base model."""
 

@@ -25,11 +25,7 @@ class RemoteSettings(BaseModel):
         1800, gt=0, le=7 * DAY, description="After so long without a question the other machine ends the trial itself."
     )
     usd_per_second: float = Field(0, ge=0, le=1, description="Price of the other machine, until the teardown.")
-
-    @property
-    def rented_gpus(self) -> int:
-        """GPUs of the other machine, where the settings say it."""
-        return 0
+    gpu_count: int = Field(0, ge=0, le=64, description="GPUs of one trial; 0: as the environment says.")
 
 
 class HttpEndpoint(RemoteSettings):
@@ -58,14 +54,9 @@ class Deployed(RemoteSettings):
     )
     port: int = Field(8400, ge=1, le=65_535, description="Port on which the image serves.")
     gpu: str = Field("", pattern=r"^[A-Za-z0-9_-]*$", max_length=40, description="GPU, as the cloud names it.")
-    gpu_count: int = Field(0, ge=0, le=64, description="GPUs of one trial.")
     cpu: float = Field(2, gt=0, le=1024, description="Processor cores of one trial.")
     memory_gb: float = Field(8, gt=0, le=65_536, description="Memory of one trial, in GiB.")
     usd_per_second: float = Field(ge=0, le=1, description="Price of such a machine, until the teardown.")
-
-    @property
-    def rented_gpus(self) -> int:
-        return self.gpu_count
 
 
 class ModalSandbox(Deployed):

@@ -10,23 +10,19 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import BinaryIO
 
 _BY_PROGRAM = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EINVAL)
 _PLAINLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
-class NotPlain(OSError):
-    """The path can be opened, but is not a regular file."""
-
-
 def open_file(path: str | Path, within: int | None = None) -> BinaryIO:
-    """Open a regular file for reading. Raises NotPlain: it is none; OSError: it is missing, a link or a socket."""
+    """Open a regular file for reading. Raises OSError: it is missing, a link, or none."""
     descriptor = os.open(path, _PLAINLY, dir_fd=within)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise NotPlain(errno.EINVAL, "Not a plain file", str(path))
+        raise OSError(errno.EINVAL, "Not a plain file", str(path))
     return os.fdopen(descriptor, "rb")
 
 
@@ -35,16 +31,24 @@ def open_folder(path: str | Path, within: int | None = None) -> int:
     return os.open(path, _PLAINLY | os.O_DIRECTORY, dir_fd=within)
 
 
-def is_programs_doing(error: OSError) -> bool:
-    """Whether the program caused it: the path is missing, replaced, not plain or unreadable. Else the machine did."""
-    return error.errno in _BY_PROGRAM
+def open_below(folder: Path, name: str) -> BinaryIO | None:
+    """A regular file below a folder, reached through no link; None if there is none or it cannot be read."""
+    *above, last = PurePath(name).parts
+    with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+        within = open_folder(folder)
+        stack.callback(os.close, within)
+        for part in above:
+            within = open_folder(part, within)
+            stack.callback(os.close, within)
+        return open_file(last, within)
+    return None
 
 
 @contextlib.contextmanager
 def tolerating() -> Iterator[None]:
-    """Leave the block at an error that the program caused."""
+    """Leave the block at an error that the program caused: a path is missing, replaced, not plain or unreadable."""
     try:
         yield
     except OSError as error:
-        if not is_programs_doing(error):
+        if error.errno not in _BY_PROGRAM:
             raise

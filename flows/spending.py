@@ -67,7 +67,7 @@ class CampaignBudget:
         slot, dearest = MachineCost(self.spec.advanced.usd_per_hour, self.gpus), so_far.rented_hour
         if (remote := self.environment.remote) is None:
             return slot + dearest
-        rented = remote.rented_gpus or (self.environment.gpus if self.environment.device == "cuda" else 0)
+        rented = remote.gpu_count or (self.environment.gpus if self.environment.device == "cuda" else 0)
         return slot + MachineCost(HOUR * remote.usd_per_second or dearest.usd, max(rented, dearest.gpu_hours))
 
     def _excess(self, so_far: Spent, need: MachineCost) -> str:

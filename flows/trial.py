@@ -28,7 +28,7 @@ from flows.spec.flow import fails_when_refused
 from flows.status import stored_spec
 from tasks.bench import Bench
 from tasks.checkpoint import result_of, results_in
-from tasks.recipes import output, preparing
+from tasks.recipes import preparing
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import check_given
 from tasks.store.ledger import Ledger, frozen_elsewhere
@@ -103,7 +103,7 @@ def measure(path: Path, request: LaunchRequest) -> None:
 def see_prepared(environment: Environment) -> None:
     """Wait until the prepared files of a recipe are visible here. Refused if they differ from the campaign's."""
     prepared = environment.prepared
-    if prepared and not once_visible(lambda: output.read(prepared)):
+    if prepared and not once_visible(lambda: preparing.read(prepared)):
         raise Refused(f"{prepared} is not there on {platform.node()}: {SHARE}")
     preparing.compare(environment)
 

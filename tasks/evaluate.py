@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-import selectors
+import select
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -194,9 +194,6 @@ class PipedCandidate:
         self._pending = bytearray()
         for descriptor in (self._stdin, self._stdout):
             os.set_blocking(descriptor, False)
-        self._writable, self._readable = selectors.DefaultSelector(), selectors.DefaultSelector()
-        self._writable.register(self._stdin, selectors.EVENT_WRITE)
-        self._readable.register(self._stdout, selectors.EVENT_READ)
 
     def send(self, data: bytes, seconds: float) -> None:
         deadline, left = clock() + seconds, memoryview(data)
@@ -204,7 +201,7 @@ class PipedCandidate:
             try:
                 left = left[os.write(self._stdin, left) :]
             except BlockingIOError:
-                self._wait(self._writable, deadline, f"did not read what it was sent within {seconds:g} s")
+                self._wait(self._stdin, select.POLLOUT, deadline, f"did not read what it was sent within {seconds:g} s")
             except BrokenPipeError:
                 raise Misbehaved(self._ended()) from None
 
@@ -226,8 +223,7 @@ class PipedCandidate:
                 self._program.note(bytes(self._pending))
                 self._pending.clear()
             else:
-                self._readable.select(0.02)
-                self._program.poll(0.005)
+                self._program.poll(0.02)
             self._check()
         while len(self._pending) < LAST_WORDS and self._read(2**16):  # such as why it failed
             pass
@@ -240,7 +236,7 @@ class PipedCandidate:
         while (length := complete(self._pending)) is None:
             got = self._read(max(size - len(self._pending), 1))
             if got is None:
-                self._wait(self._readable, deadline, late)
+                self._wait(self._stdout, select.POLLIN, deadline, late)
             elif not got:
                 raise Misbehaved(self._ended())
             self._check(deadline, late)
@@ -257,9 +253,11 @@ class PipedCandidate:
         self._pending += chunk
         return bool(chunk)
 
-    def _wait(self, selector: selectors.BaseSelector, deadline: float, late: str) -> None:
-        """Wait for the pipe, in short steps so that error output keeps flowing into the log."""
-        while not selector.select(min(max(deadline - clock(), 0), 0.05)):
+    def _wait(self, pipe: int, event: int, deadline: float, late: str) -> None:
+        """Wait for a pipe, in short steps so that error output keeps flowing into the log."""
+        poll = select.poll()
+        poll.register(pipe, event)
+        while not poll.poll(50):
             self._program.poll(0)
             self._check(deadline, late)
 

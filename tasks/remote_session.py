@@ -1,4 +1,4 @@
-"""One training on another machine: sent, followed, stopped at its end, fetched, and removed in whatever way it ends.
+"""A training, and one on another machine: sent, followed, stopped at its end, fetched, and removed however it ends.
 
 The endpoint keeps the budget, by its own clock; the engine checks it, asks for an early stop, and removes what goes on
 beyond it. A trial of a process that died is adopted with its key, so nothing is started twice (tasks/remote/jobs.py).
@@ -9,28 +9,28 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Formatter
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from environments import FILE, Environment
 from environments.limits import Limits
 from environments.plugins import Refused
 from environments.remote import RemoteSettings
+from tasks.cancellers import EarlyStopCheck
 from tasks.remote import jobs
 from tasks.remote.endpoint import PROTOCOL, EndpointAway, EndpointFault, RemoteEndpoint, RemoteFile, Status, TrialFault
-from tasks.remote.jobs import OpenJob
+from tasks.remote.jobs import RemoteJob
 from tasks.sandbox import outputs
 from tasks.sandbox.program import CannotStart
-from tasks.sandbox.progress import BadProgress
+from tasks.sandbox.progress import BadProgress, Failure, Progress
+from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.clock import clock
 from tasks.system.redact import capped, clean, one_line
-from tasks.training_session import TrainingSession
-from tasks.trial import TWENTIETHS, Proposal
+from tasks.trial import TWENTIETHS, Proposal, ResourceSample
 
 ISOLATION = "remote"
 """What a run records as its isolation: it ran on another machine."""
@@ -38,8 +38,6 @@ LOCAL = ("data", "init", "out", "resume")
 """Keys of config.json that mean something on this machine only."""
 SLACK_SECONDS = 10.0
 """Beyond all that a trial is given, before it counts as one that does not end."""
-PROGRAM_BYTES = 4 * 2**20
-"""Most bytes of a program that is sent."""
 TAIL_LINES = 20
 PROGRESS = outputs.PROGRESS.decode()
 
@@ -52,6 +50,34 @@ def check(environment: Environment) -> None:
             f"{environment.folder / FILE}: train_cmd: {{{local[0]}}} is a folder of this machine, and trainer "
             f"{environment.trainer!r} trains on another: leave it out, and have its files in program"
         )
+
+
+@dataclass(kw_only=True)
+class TrainingSession:
+    """One run of a proposal, on this machine or another, and what is known of it."""
+
+    environment: Environment
+    place: TrialDir
+    early: EarlyStopCheck
+    seconds: float = 0.0
+    startup: float | None = None
+    peak_memory: int | None = None
+    gpu_memory: tuple[int, ...] | None = None
+    resources: tuple[ResourceSample, ...] = ()
+    error: str | None = None
+    failure: Failure | None = None
+    """By its own report, if the engine did not have to stop it."""
+    usd: float = 0.0
+    """Cost of a rented machine, with that of tries that failed on theirs."""
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(self.place.progress, self.environment.metric, self.environment.budget_steps)
+
+    @property
+    def status(self) -> Literal["finished", "cancelled", "crash"]:
+        if self.early.due:
+            return "cancelled"
+        return "crash" if self.error else "finished"
 
 
 @dataclass(kw_only=True)
@@ -75,7 +101,7 @@ class RemoteSession(TrainingSession):
 
     @property
     def rented_gpus(self) -> int:
-        return self.settings.rented_gpus or (self.environment.gpus if self.environment.device == "cuda" else 0)
+        return self.settings.gpu_count or (self.environment.gpus if self.environment.device == "cuda" else 0)
 
     @property
     def settings(self) -> RemoteSettings:
@@ -103,8 +129,8 @@ class RemoteSession(TrainingSession):
         except EndpointFault as fault:
             raise CannotStart(str(fault)) from fault
 
-    def _train(self, opened: OpenJob, request: bytes) -> None:
-        settings, job, is_lost = self.settings, opened.job, False
+    def _train(self, job: RemoteJob, request: bytes) -> None:
+        settings, is_lost = self.settings, False
         try:
             address = job.place.reach(job.key, job.until - job.started + settings.lease_seconds)
             with RemoteEndpoint(address, settings.away_seconds, settings.answer_seconds) as endpoint:
@@ -115,11 +141,11 @@ class RemoteSession(TrainingSession):
             raise
         finally:
             if not is_lost:
-                self._end(opened)
+                self._end(job)
 
-    def _end(self, opened: OpenJob) -> None:
+    def _end(self, job: RemoteJob) -> None:
         """Remove it there, and sum up what this run has cost."""
-        if why := opened.end():
+        if why := job.end():
             self._note(f"nightshift: {why}; it is removed later\n")
         self.usd = jobs.paid(self.place.path / jobs.COSTS).usd
 
@@ -200,16 +226,11 @@ class RemoteSession(TrainingSession):
 
     def _program(self) -> Mapping[str, str]:
         """The files of the program with the edit applied, by name. Raises TrialFault if they cannot be sent."""
-        program, size = {}, 0
+        program = {}
         for path in sorted(self.place.workspace.rglob("*")):
             if not path.is_file() or path == self.place.config:
                 continue
             name = path.relative_to(self.place.workspace).as_posix()
-            size += path.stat().st_size
-            if size > PROGRAM_BYTES:
-                raise TrialFault(
-                    f"the program has more than {PROGRAM_BYTES >> 20} MiB, which is not sent: leave data out"
-                )
             try:
                 program[name] = path.read_bytes().decode()
             except UnicodeDecodeError:
@@ -237,8 +258,6 @@ def fetch(endpoint: RemoteEndpoint, key: str, out: Path, limits: Limits) -> None
         parts = file.path.split("/")
         if not all(parts) or {".", ".."} & set(parts) or not file.path.isprintable() or "\\" in file.path:
             raise TrialFault(f"left {_shown(file)} in out/, which is no plain relative path")
-    if shutil.disk_usage(out).free - size < outputs.DISK_RESERVE:
-        raise OSError(errno.ENOSPC, "what a trial has left on another machine does not fit on this disk", str(out))
     for file in files:
         _fetch(endpoint, key, file, out)
     if reason := outputs.fault(out) or outputs.excess(out, limits):

@@ -7,16 +7,17 @@ are the program's own claims; careful cheating is caught by the judge and by fre
 from __future__ import annotations
 
 import hashlib
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from io import BytesIO
 from itertools import permutations
 from pathlib import Path
 
-from environments import Environment, safe_open
+from environments import Environment
+from environments.safe_open import open_below
 from environments.score import Score
 from tasks.sandbox import outputs
 from tasks.sandbox.progress import parse_report, value_of
@@ -173,11 +174,8 @@ def _differences(run: Run, proposal: Proposal, other: Run, other_proposal: Propo
 
 def _metrics(run_dir: Path) -> dict[int, Metrics]:
     """The numbers that a run reported, by step, the last ones of each; none where progress.jsonl is no regular file."""
-    data = b""
-    with safe_open.tolerating(), ExitStack() as stack:
-        folder = safe_open.open_folder(run_dir / "out")
-        stack.callback(os.close, folder)
-        data = stack.enter_context(safe_open.open_file("progress.jsonl", folder)).read(PROGRESS_BYTES)
+    with open_below(run_dir / "out", "progress.jsonl") or BytesIO() as file:
+        data = file.read(PROGRESS_BYTES)
     found: dict[int, Metrics] = {}
     for report in filter(None, map(parse_report, data.splitlines())):
         step, metrics = report.get("step"), report.get("metrics")

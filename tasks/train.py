@@ -23,7 +23,7 @@ from tasks.cancellers import EarlyStopCheck, ReasonToStop
 from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
 from tasks.editing.edits import EditFailed
 from tasks.remote import places
-from tasks.remote_session import RemoteSession
+from tasks.remote_session import RemoteSession, TrainingSession
 from tasks.run_checks import plausible
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice
@@ -37,7 +37,6 @@ from tasks.store.workspace import TRAINERS, TrialDir
 from tasks.system.clock import clock
 from tasks.system.slot import NOWHERE, Slot
 from tasks.task_key import TaskKey
-from tasks.training_session import TrainingSession
 from tasks.trial import TWENTIETHS, Params, Proposal, Run
 
 UNSANDBOXED = (

@@ -46,14 +46,14 @@ def questions(rows: Iterable[dict[str, Any]], part: str) -> Iterator[dict[str, s
 
 def main(folder: Path) -> None:
     settings = settings_of(Settings, folder)
-    place = Place("dataset", "dataset", settings.dataset, settings.dataset_revision)
+    place = Place("dataset", settings.dataset, settings.dataset_revision)
     test, train = (
         list(questions(dataset_rows(place, [f"main/{part}-00000-of-00001.parquet"], f"{part}.jsonl"), part))
         for part in ("test", "train")
     )
     judge = split(distinct(test), vars(settings))
     write(folder, train=distinct(train, without=test), judge=judge, curve=settings.curve)
-    base_model(Place("model", "model", settings.model, settings.model_revision), folder / "data" / "base")
+    base_model(Place("model", settings.model, settings.model_revision), folder / "data" / "base")
 
 
 if __name__ == "__main__":

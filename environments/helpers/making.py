@@ -33,9 +33,7 @@ class Place:
     """The origin of a model or a dataset."""
 
     kind: str
-    """`model` or `dataset`."""
-    setting: str
-    """The key of settings.json that names it."""
+    """`model` or `dataset`, which is also the key of settings.json that names it."""
     name: str
     revision: str
     """Of the hub; a folder has none."""
@@ -46,7 +44,7 @@ class Place:
         if self.name.startswith("/") and Path(self.name).is_dir():
             return Path(self.name)
         if self.name.startswith(("/", "~", ".")):
-            stated = f"prepare.settings.{self.setting} = {self.name!r}"
+            stated = f"prepare.settings.{self.kind} = {self.name!r}"
             raise CannotPrepare(f"{stated} is no folder: give the absolute path of one, or a name on the hub")
         return None
 
@@ -55,7 +53,7 @@ class Place:
         of = "" if self.kind == "model" else " --repo-type dataset"
         return (
             f"run `hf download {self.name}{of} --revision {self.revision}` where there is a network and bring "
-            f"that cache here, or set prepare.settings.{self.setting} to a folder with the same files"
+            f"that cache here, or set prepare.settings.{self.kind} to a folder with the same files"
         )
 
 

@@ -67,7 +67,7 @@ def main(folder: Path) -> None:
     wanted = judged + settings.train
     rows = first(questions(settings, 10 * wanted), wanted)  # small data sets repeat themselves
     write(folder, train=rows[judged:], judge=split(rows[:judged], vars(settings)))
-    base_model(Place("model", "model", settings.model, settings.model_revision), folder / "data" / "base")
+    base_model(Place("model", settings.model, settings.model_revision), folder / "data" / "base")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def main(folder: Path) -> None:
     wanted = judged + settings.train
     rows = distinct(first(texts(settings, 20 * wanted), wanted))
     write(folder, train=rows[judged:], judge=split(rows[:judged], vars(settings)), curve=settings.curve)
-    base_model(Place("model", "model", settings.model, settings.model_revision), folder / "data" / "base")
+    base_model(Place("model", settings.model, settings.model_revision), folder / "data" / "base")
 
 
 if __name__ == "__main__":

@@ -38,8 +38,7 @@ from flows.views import terminal
 from flows.views.terminal import clean
 from tasks.numbers import number, probability
 from tasks.plots import canvas
-from tasks.recipes import output
-from tasks.recipes.preparing import laid
+from tasks.recipes.preparing import laid, read
 from tasks.run_checks import one_training
 from tasks.sandbox import outputs
 from tasks.sandbox.isolation import Isolation
@@ -298,7 +297,7 @@ def declare(question: Question, counts: Counts | None, isolation: Isolation) -> 
                 return earlier
         new = Declaration(problem.name, question.overrides, {**stage.sides}, digest, secrets.randbelow(2**31))
         new = new.with_more(counts or ((FEWEST, FEWEST) if problem.deterministic else RUNS), problem)
-        made, runs = problem.prepared and output.read(problem.prepared), len(new.jobs)
+        made, runs = problem.prepared and read(problem.prepared), len(new.jobs)
         has = made.questions.get("confirm", runs) if made else runs
         if problem.judge.block_units == "disjoint" and has < runs:
             raise Refused(f"the pool for confirm has {has} questions, and each of {runs} runs needs one: --runs less")

@@ -33,7 +33,7 @@ from flows.spec import permissions
 from flows.views import terminal
 from tasks.machine.gpus import GpuError, find, processes_on
 from tasks.machine.slots import describe, slots_of
-from tasks.recipes import output, preparing
+from tasks.recipes import preparing
 from tasks.remote import jobs
 from tasks.sandbox import cgroup, isolation
 from tasks.sandbox.confinement import LEVELS
@@ -238,7 +238,7 @@ def data(environment: Environment, runs: Path) -> Check:
     folder = preparing.place(environment, runs)
     if folder is None:
         return Check("ok", "it needs no prepared data")
-    if made := output.read(folder):
+    if made := preparing.read(folder):
         return Check("ok", f"prepared in {folder}, content {made.content}")
     preparing.check_disk(environment, runs)
     is_bundled = environments.is_bundled(environment.folder)

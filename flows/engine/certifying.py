@@ -21,8 +21,7 @@ from flows.engine.stopping import ASKED, Stop
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.bench import RunPlan, Units, folder_of
 from tasks.describe import setting
-from tasks.recipes import output
-from tasks.recipes.preparing import report_pool
+from tasks.recipes import preparing
 from tasks.record import reconcile
 from tasks.run_checks import one_training
 from tasks.stats import holdout_uses
@@ -106,7 +105,7 @@ class Question:
     @property
     def pool(self) -> Path | None:
         """The prepared files with the report questions, where these wear out."""
-        return report_pool(self.environment)
+        return preparing.report_pool(self.environment)
 
     @property
     def user(self) -> str:
@@ -198,7 +197,7 @@ def _too_few_runs(question: Question, runs: int | None) -> str | None:
 
 def _too_few_questions(question: Question, runs: int | None) -> str | None:
     pool, judge = question.pool, question.environment.judge
-    made = output.read(pool) if pool and judge.block_units == "disjoint" else None
+    made = preparing.read(pool) if pool and judge.block_units == "disjoint" else None
     if pool is None or made is None:
         return None
     design, has = planned(question, runs), made.questions["report"]

@@ -12,7 +12,7 @@ from environments.plugins import Refused
 from environments.space import Value
 from flows.spec.environment import checked_environment
 from flows.views import terminal
-from tasks.recipes import output, preparing
+from tasks.recipes import preparing
 from tasks.stats import holdout_uses
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
@@ -38,10 +38,10 @@ def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
     place = preparing.place(environment, home())
     if place is None:
         raise Refused(f"{environment.name} has no recipe, so there is nothing to prepare: nightshift try {typed}")
-    known = output.read(place) is not None
+    known = preparing.read(place) is not None
     with interrupt.deferred():
         preparing.prepare(environment, home(), partial(print, file=sys.stderr))
-    made, seen = output.read(place), holdout_uses.uses(place)
+    made, seen = preparing.read(place), holdout_uses.uses(place)
     assert made is not None, "it was made"
     level = holdout_uses.pool_level(seen) if made.questions.get("report") else None
     if as_json:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from environments.limits import Limits
-from environments.recipe import Recipe
-from tasks.recipes.output import Unfit
+from environments.recipe import Recipe, Unfit
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.isolation import check_given, working

@@ -4,12 +4,13 @@ runs/.prepared/arithmetic-0123456789abcdef/     named by the hash of the recipe
     data/            for training: train.jsonl, a base model
     judge/           for the judge alone: search.jsonl, confirm.jsonl, report.jsonl
     settings.json    the recipe's settings
-    prepared.json    the recipe's hash, time, and a hash of every file (tasks/recipes/output.py)
+    prepared.json    the recipe's hash, time, and a hash of every file
 runs/.prepared/arithmetic-0123456789abcdef.log, .lock, .making/     its output; held while it runs; its working folder
 runs/.prepared/report-0123456789abcdef.looks.jsonl                  the uses of report questions (tasks/stats)
 
-Only complete and checked output gets the final name, and is read-only. A campaign stores a copy of prepared.json and
-refuses to go on with other data.
+A recipe runs in the sandbox, but the engine, programs and a judge read its output. So the output is checked once, when
+it is made: it holds plain files only, and each question stands in one file only. Only then does it get the final name,
+and is read-only. A campaign stores a copy of prepared.json and refuses to go on with other data.
 """
 
 from __future__ import annotations
@@ -19,25 +20,66 @@ import hashlib
 import json
 import os
 import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from environments import FILE, Environment
-from environments.plugins import Refused
-from environments.recipe import DATA, JUDGE, SETTINGS, Recipe
-from tasks.recipes import output
-from tasks.recipes.output import PREPARED, Content, Prepared, Unfit
+from environments.plugins import Refused, explain
+from environments.recipe import DATA, JUDGE, POOLS, SETTINGS, TRAIN, Recipe, Unfit
 from tasks.system import file_trees, interrupt, orphans
 from tasks.system.files import write_atomic
+from tasks.system.redact import capped, clean
 
 if TYPE_CHECKING:  # what runs a recipe is not loaded to read its output
     from tasks.recipes.execution import Say
 
-FOLDER = ".prepared"
+FOLDER, RECORD = ".prepared", "prepared.json"
 OTHER_MAKES = ("kfd", "dxg")
 """Devices below /dev of AMD's and WSL's GPUs, which nvidia-smi does not list."""
+LINE_BYTES = 2**20
+"""Longest question, in bytes."""
+SMALL_BYTES = 16 * 2**20
+"""Files up to this size are read again to check that they have not changed; of larger ones only the size is checked."""
+SHOWN = 300
+"""Longest text of a recipe in a message, in characters."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """A file as it was made."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The content of prepared.json."""
+
+    recipe: str
+    """The digest of the recipe (environments/recipe.py)."""
+    content: str
+    """Digest of all files, 16 hexadecimal digits: equal for the same questions and base model."""
+    files: dict[str, Content]
+    """By path relative to the folder."""
+    questions: dict[str, int]
+    """Number of questions in train, search, confirm and report, for the files that exist."""
+    seconds: float
+    """Time that the recipe took."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files.values())
+
+
+PREPARED = TypeAdapter(Prepared)
 
 
 def place(environment: Environment, runs: Path) -> Path | None:
@@ -61,21 +103,17 @@ def prepare(environment: Environment, runs: Path, say: Say) -> Path:
     """
     final, recipe = place(environment, runs), environment.prepare
     assert final is not None and recipe is not None, f"{environment.name} has no recipe"
-    if output.read(final):
+    if read(final):
         return final
     check_disk(environment, runs)
     final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FileLock(final.with_name(f"{final.name}.lock"))  # free once its holder is dead
+    while not lock.is_locked:
+        interrupt.check()
+        with contextlib.suppress(Timeout):
+            lock.acquire(timeout=0.2)
     try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        say(f"{environment.name}: waiting for another process that prepares it")
-        while not lock.is_locked:
-            interrupt.check()
-            with contextlib.suppress(Timeout):
-                lock.acquire(timeout=0.2)
-    try:
-        if output.read(final) is None:
+        if read(final) is None:
             _make(environment, recipe, final, say)
     finally:
         lock.release()
@@ -85,7 +123,7 @@ def prepare(environment: Environment, runs: Path, say: Say) -> Path:
 def check_disk(environment: Environment, runs: Path) -> None:
     """Check that the disk has room for the recipe's output, or that existing output is unchanged. Raises Refused."""
     final, recipe = place(environment, runs), environment.prepare
-    if final is None or recipe is None or output.read(final):
+    if final is None or recipe is None or read(final):
         return
     there = next(path for path in final.parents if path.exists())
     if (free := shutil.disk_usage(there).free / 2**30) < recipe.disk_gb:
@@ -107,8 +145,8 @@ def check_gpus(environment: Environment, home: Path) -> None:
 
 def hold_to(environment: Environment) -> None:
     """Store the record of the recipe's output beside a frozen environment, or `compare` it with the stored one."""
-    made = environment.prepared and output.read(environment.prepared)
-    note = environment.folder.parent / output.FILE
+    made = environment.prepared and read(environment.prepared)
+    note = environment.folder.parent / RECORD
     if made and not note.is_file():
         write_atomic(note, PREPARED.dump_json(made, indent=2).decode() + "\n")
     compare(environment)
@@ -116,10 +154,10 @@ def hold_to(environment: Environment) -> None:
 
 def compare(environment: Environment) -> None:
     """Compare the recipe's output with the record stored at the freeze; missing output passes. Raises Refused."""
-    note = environment.folder.parent / output.FILE
+    note = environment.folder.parent / RECORD
     if environment.prepared is None or not note.is_file():
         return
-    before, now = PREPARED.validate_json(note.read_bytes()), output.read(environment.prepared)
+    before, now = PREPARED.validate_json(note.read_bytes()), read(environment.prepared)
     if now and now.content != before.content:
         raise Refused(
             f"{environment.prepared} was made anew, and is not what {note.parent} began with (content {before.content} "
@@ -147,16 +185,16 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
     say(f"{environment.name}: {recipe.program} prepares it, once for all campaigns, in {recipe.seconds:g} s at most")
     try:
         seconds = execution.run(recipe, environment.limits, texts, made, final.parents[1], log, marker, say)
-        files, questions = _checked(made, settings)
+        _tidy(made, settings)
+        files, questions = contents(made), check_questions(made)
     except Unfit as wrong:
         file_trees.remove(staging)
         first, _, rest = str(wrong).partition("\n")
         raise Refused(f"{environment.folder / FILE}: [prepare] {first}. Its log is {log}\n{rest}".rstrip()) from wrong
-    record = Prepared(
-        recipe=final.name.rpartition("-")[2], content=output.digest(files), files=files, questions=questions,
-        seconds=round(seconds, 3),
-    )  # fmt: skip
-    (made / output.FILE).write_bytes(PREPARED.dump_json(record, indent=2) + b"\n")
+    lines = [f"{name} {content.bytes} {content.sha256}\n" for name, content in sorted(files.items())]
+    digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
+    record = Prepared(final.name.rpartition("-")[2], digest, files, questions, round(seconds, 3))
+    (made / RECORD).write_bytes(PREPARED.dump_json(record, indent=2) + b"\n")
     for path in (made, *made.rglob("*")):  # the engine's, and read-only; the top folder once it is moved
         os.chown(path, os.geteuid(), os.getegid())
         path.chmod(0o755 if path == made else 0o555 if path.is_dir() else 0o444)
@@ -173,21 +211,115 @@ def in_words(made: Prepared) -> str:
     return f"{what}{made.bytes / 2**20:.1f} MiB in {made.seconds:.0f} s, content {made.content}"
 
 
-def _checked(made: Path, settings: str) -> tuple[dict[str, Content], dict[str, int]]:
-    """Check a recipe's output: every file, and the number of questions. Unfit when it cannot be used."""
+def _tidy(made: Path, settings: str) -> None:
+    """Remove what is not part of a recipe's output. Raises Unfit: something stands where it does not belong."""
     file_trees.open_to_all(made)
     for path in [*made.rglob(".*")]:  # hidden files, in which downloads keep timestamps
         file_trees.remove(path)
     for path in made.iterdir():
         if path.name not in (DATA, JUDGE, SETTINGS):
-            name = output.shown(path.name)
+            name = shown(path.name)
             raise Unfit(f"{name} stands beside {DATA} and {JUDGE}: write it into one of them, or remove it")
     file_trees.remove(made / SETTINGS)  # the recipe may have replaced it by anything
     (made / SETTINGS).write_text(settings)
-    return output.contents(made), output.check_questions(made)
 
 
 def report_pool(environment: Environment) -> Path | None:
     """The prepared folder with its report questions, which wear out; None if they are drawn anew for each use."""
-    made = output.read(environment.prepared) if environment.prepared else None
+    made = read(environment.prepared) if environment.prepared else None
     return environment.prepared if made and made.questions.get("report") else None
+
+
+def read(place: Path) -> Prepared | None:
+    """The record of a folder; None without a folder. Refused when it is unreadable, or a file has changed."""
+    if not place.exists():
+        return None
+    try:
+        made = PREPARED.validate_json((place / RECORD).read_bytes())
+    except (OSError, ValidationError) as broken:
+        raise _changed(place / RECORD, place) from broken
+    for name, content in made.files.items():
+        path = place / name
+        is_same = path.is_file() and path.stat().st_size == content.bytes
+        if not is_same or (content.bytes <= SMALL_BYTES and _sha256(path) != content.sha256):
+            raise _changed(path, place)
+    return made
+
+
+def _changed(path: Path, place: Path) -> Refused:
+    return Refused(f"{path} is not what was made: `chmod -R u+w {place}; rm -r {place}`, and it is made anew")
+
+
+def contents(folder: Path) -> dict[str, Content]:
+    """Every file of `data` and `judge` below the folder. Unfit when one is missing, or an entry is no plain file."""
+    files = dict[str, Content]()
+    for name in (DATA, JUDGE):
+        if (folder / name).is_symlink() or not (folder / name).is_dir():
+            raise Unfit(f"there is no folder {name}: a recipe writes {DATA} and {JUDGE} into the folder that it gets")
+        for path in sorted((folder / name).rglob("*")):
+            inside, status = path.relative_to(folder).as_posix(), path.lstat()
+            if stat.S_ISDIR(status.st_mode):
+                continue
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or not inside.isprintable():
+                raise Unfit(f"{shown(inside)} is no plain file with one plain name: save a copy of what is meant")
+            interrupt.check()
+            files[inside] = Content(status.st_size, _sha256(path))
+    return files
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Question(BaseModel):
+    """A line of a file of questions; other keys are for the reward."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    id: Annotated[str, Field(pattern=r"\S")]
+    question: Annotated[str, Field(pattern=r"\S")]
+    answer: str | int | float
+
+
+def check_questions(folder: Path) -> dict[str, int]:
+    """The number of questions in each file. Unfit: one is none or stands in two places, or a pool is missing."""
+    paths = [folder / (DATA if name == TRAIN else JUDGE) / f"{name}.jsonl" for name in (TRAIN, *POOLS)]
+    missing = [path for path in paths[1:] if not path.is_file()]
+    if missing and len(missing) < len(POOLS):
+        raise Unfit(f"{JUDGE}/{missing[0].name} is missing: the judge asks from {', '.join(POOLS)}")
+    seen: dict[bytes, str] = {}
+    counts: dict[str, int] = {}
+    for path in filter(Path.is_file, paths):
+        counts[path.stem] = 0
+        for where, question in _questions(path):
+            counts[path.stem] += 1
+            interrupt.check()
+            # The identity is the recipe's own; the same words under two of them are one question all the same.
+            for what in (f"id {question.id}", f"question {' '.join(question.question.split())}"):
+                key = hashlib.sha256(what.encode()).digest()
+                if key in seen:
+                    raise Unfit(f"{where}: {shown(what)} stands in {seen[key]} already: each one may stand once")
+                seen[key] = path.name
+        if not counts[path.stem]:
+            raise Unfit(f"{path.parent.name}/{path.name} has no question")
+    return counts
+
+
+def _questions(path: Path) -> Iterator[tuple[str, Question]]:
+    """Each line of a file, checked, with where it stands."""
+    with path.open("rb") as file:
+        for number, line in enumerate(iter(partial(file.readline, LINE_BYTES + 1), b""), 1):
+            where = f"{path.parent.name}/{path.name}, line {number}"
+            if len(line) > LINE_BYTES:
+                raise Unfit(f"{where} is longer than {LINE_BYTES} bytes")
+            try:
+                if line.strip():
+                    yield where, Question.model_validate_json(line)
+            except ValidationError as wrong:
+                raise Unfit(shown(str(explain(wrong, where)))) from wrong
+
+
+def shown(text: str) -> str:
+    """A recipe's text, safe to show."""
+    return capped(" ".join(clean(text)), SHOWN)

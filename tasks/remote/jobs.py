@@ -16,10 +16,10 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class RemoteJob(BaseModel):
-    """One started trial."""
+    """One started trial. As a `with` block it frees its lock, which this process holds; the file stays until `end`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -63,14 +63,16 @@ class RemoteJob(BaseModel):
     def place(self) -> places.RemotePlace:
         return places.load(self.trainer, self.settings)
 
+    @property
+    def path(self) -> Path:
+        return home() / FOLDER / f"{self.key}.json"
 
-@dataclass
-class OpenJob(AbstractContextManager["OpenJob"]):
-    """A job whose lock this process holds. As a `with` block it frees the lock; the file stays until `end`."""
+    @cached_property
+    def lock(self) -> FileLock:
+        return FileLock(self.path.with_suffix(".lock"), thread_local=False)
 
-    job: RemoteJob
-    path: Path
-    lock: FileLock
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.lock.release()
@@ -80,20 +82,19 @@ class OpenJob(AbstractContextManager["OpenJob"]):
 
         Returns why that failed, or None: the file stays then, its cost so far counts, and a later sweep tries again.
         """
-        job, fault = self.job, None
+        fault = None
         try:
-            job.place.tear_down(job.key, patience)
+            self.place.tear_down(self.key, patience)
         except (EndpointFault, TrialFault, Refused, OSError) as error:
             fault = error
         # Nobody has followed it for longer than it may run.
-        ended = min(time.time(), job.until + float(job.settings["lease_seconds"]))
-        usd = float(job.settings["usd_per_second"]) * max(ended - job.started, 0.0)
-        facts = job.model_dump(include={"key", "run", "trainer", "started", "gpus"})
-        costs = home() / job.costs
-        if costs.parent.is_dir():
-            append_line(costs, json.dumps({**facts, "ended": ended, "usd": usd, "removed": fault is None}))
+        ended = min(time.time(), self.until + float(self.settings["lease_seconds"]))
+        usd = float(self.settings["usd_per_second"]) * max(ended - self.started, 0.0)
+        facts = self.model_dump(include={"key", "run", "trainer", "started", "gpus"})
+        if self.costs.parent.is_dir():
+            append_line(self.costs, json.dumps({**facts, "ended": ended, "usd": usd, "removed": fault is None}))
         if fault:
-            return f"{job.key} at {job.trainer} is not removed: {fault}"
+            return f"{self.key} at {self.trainer} is not removed: {fault}"
         Path(self.lock.lock_file).unlink(missing_ok=True)  # before the job: a kill in between leaves it to a sweep
         self.path.unlink(missing_ok=True)
         return None
@@ -122,14 +123,14 @@ def paid(path: Path) -> Paid:
 
 def begin(
     run: str, trainer: str, settings: RemoteSettings, seconds: float, costs: Path, adopt: bool, gpus: int = 0
-) -> OpenJob:
+) -> RemoteJob:
     """The job of a run, which may take so many seconds: with `adopt` one that a dead process has left, or a new one,
     of which nothing is started yet. Its cost is added to the file `costs`.
     """
     stated = settings.model_dump(mode="json")  # as it is read again
     adopted = None
     for left in _left(lambda job: job.run == run):
-        if adopt and adopted is None and left.job.settings == stated:
+        if adopt and adopted is None and left.settings == stated:
             adopted = left
             continue
         with left:
@@ -141,12 +142,10 @@ def begin(
         key=key, run=run, trainer=trainer, settings=stated, started=now, until=now + seconds,
         costs=costs.absolute(), gpus=gpus,
     )  # fmt: skip
-    path = home() / FOLDER / f"{key}.json"
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    lock = _lock(path)
-    lock.acquire()  # before anybody can see the job
-    write_atomic(path, job.model_dump_json(indent=2) + "\n", lasting=True)
-    return OpenJob(job, path, lock)
+    job.path.parent.mkdir(mode=0o700, exist_ok=True)
+    job.lock.acquire()  # before anybody can see the job
+    write_atomic(job.path, job.model_dump_json(indent=2) + "\n", lasting=True)
+    return job
 
 
 def sweep(wanted: Callable[[RemoteJob], bool], patience: float = PATIENCE_SECONDS) -> tuple[str, ...]:
@@ -159,7 +158,7 @@ def sweep(wanted: Callable[[RemoteJob], bool], patience: float = PATIENCE_SECOND
     for left in _left(wanted):
         with left:
             failed = left.end(max(until - clock(), LEAST_SECONDS))
-            lines.append(failed or f"removed {left.job.key} at {left.job.trainer}, which nobody followed")
+            lines.append(failed or f"removed {left.key} at {left.trainer}, which nobody followed")
     return tuple(lines)
 
 
@@ -168,7 +167,7 @@ def unfollowed() -> tuple[RemoteJob, ...]:
     jobs = []
     for left in _left(lambda job: True):
         with left:
-            jobs.append(left.job)
+            jobs.append(left)
     return tuple(jobs)
 
 
@@ -182,19 +181,18 @@ def is_of(campaign_id: str) -> Callable[[RemoteJob], bool]:
     return lambda job: campaign_id in job.run.split("/")
 
 
-def _left(wanted: Callable[[RemoteJob], bool]) -> Iterator[OpenJob]:
+def _left(wanted: Callable[[RemoteJob], bool]) -> Iterator[RemoteJob]:
     """The wanted jobs that no live process follows, each locked; who takes one releases it."""
     for path in sorted((home() / FOLDER).glob("*.json")):
-        lock = _lock(path)
+        if not (job := _read(path)) or not wanted(job):
+            continue
         with suppress(Timeout):
-            lock.acquire(timeout=0)
-            job = _read(path)
-            if job and wanted(job):
-                yield OpenJob(job, path, lock)
-                continue
-            lock.release()
-            if not path.exists():  # it was removed meanwhile, and the lock came back
-                Path(lock.lock_file).unlink(missing_ok=True)
+            job.lock.acquire(timeout=0)
+            if path.exists():
+                yield job
+            else:  # it was removed meanwhile, and the lock came back
+                Path(job.lock.lock_file).unlink(missing_ok=True)
+                job.lock.release()
 
 
 def _read(path: Path) -> RemoteJob | None:
@@ -204,7 +202,3 @@ def _read(path: Path) -> RemoteJob | None:
         except ValidationError as wrong:
             log.warning("%s is no job of this version (%s): see what runs there, and remove the file", path, wrong)
     return None
-
-
-def _lock(path: Path) -> FileLock:
-    return FileLock(path.with_suffix(".lock"), thread_local=False)

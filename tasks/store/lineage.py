@@ -17,8 +17,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from environments.safe_open import open_below
 from tasks.editing.patches import git_environment
-from tasks.store.safe_read import open_below
 from tasks.store.workspace import TrialDir
 from tasks.system.home import CODE, is_checkout
 from tasks.system.redact import scrub

@@ -11,14 +11,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from mmap import mmap
 from pathlib import Path, PurePath
-from typing import BinaryIO
 
 from environments.plugins import Refused
-from environments.safe_open import open_file, open_folder
+from environments.safe_open import open_below
 from tasks.store.workspace import TrialDir
 from tasks.system.redact import known_secrets, scrub, scrub_text, secrets_in, without_passwords
 
@@ -30,19 +29,6 @@ NAME_BYTES, REASON_CHARACTERS = 512, 500
 MODEL_FILE = "mlmodel"
 """MLflow loads a folder with a file of this name as a model, by code that the file names: none comes from a trial."""
 OF_CAMPAIGN = ("report.html", "timeline.json", "progress.png", "episode.gif", "results.tsv", "spec.toml")
-
-
-def open_below(folder: Path, name: str) -> BinaryIO | None:
-    """A regular file below a folder, reached through no link; None if there is none or it cannot be read."""
-    *above, last = PurePath(name).parts
-    with ExitStack() as stack, suppress(OSError):
-        within = open_folder(folder)
-        stack.callback(os.close, within)
-        for part in above:
-            within = open_folder(part, within)
-            stack.callback(os.close, within)
-        return open_file(last, within)
-    return None
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import environments
 from environments import judge_name
 from tasks.describe import ARMS, caution, headline, mean_of, outcome, ships
-from tasks.recipes.output import FILE, PREPARED
+from tasks.recipes.preparing import PREPARED, RECORD
 from tasks.sandbox import outputs
 from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
@@ -112,7 +112,7 @@ def datasets(ledger: Ledger) -> list[DatasetInput]:
     """The environment, and its prepared questions, which themselves are never sent: their number for each use is."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    environment, source, note = ledger.environment, scrub_text(ledger.campaign.source), ledger.path / FILE
+    environment, source, note = ledger.environment, scrub_text(ledger.campaign.source), ledger.path / RECORD
     facts: object = {"metric": environment.metric, "judge": judge_name(environment.judge)}
     used = {"environment": (environment.name, environment_digest(ledger), facts)}
     if note.is_file():

@@ -13,10 +13,10 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 
+from environments.safe_open import open_below
 from tasks.sandbox.progress import PROGRESS_LIMIT, parse_report
 from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
-from tasks.store.safe_read import open_below
 from tasks.system.redact import scrub_text
 from tasks.tracking.values import NOTE, NOTE_CHARACTERS, MetricPoint, inert, metric_key, milliseconds, plain, points
 from tasks.trial import ResourceSample, Trial

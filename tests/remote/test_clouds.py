@@ -75,7 +75,7 @@ def test_what_a_killed_engine_has_deployed_is_adopted_or_swept(
     reached = []
     for _ in range(2):
         with jobs.begin("campaign/0001", trainer, settings, 60.0, tmp_path / "costs", adopt=True) as left:
-            reached.append(left.job.place.reach(left.job.key, 60.0))
+            reached.append(left.place.reach(left.key, 60.0))
     said = jobs.sweep(jobs.is_of("campaign"))
 
     assert reached[0] == reached[1] and len(containers.created) == 1
@@ -110,7 +110,7 @@ from pathlib import Path
 from tasks.remote import jobs, places
 place = places.load("modal", {settings})
 left = jobs.begin("campaign/0001", "modal", place, 60.0, Path(sys.argv[1]), adopt=True)
-left.job.place.reach(left.job.key, 60.0)
+left.place.reach(left.key, 60.0)
 """
 
 
@@ -156,7 +156,7 @@ def test_a_sandbox_that_waits_for_a_machine_outlives_its_engine_and_is_adopted_a
 
     settings = place(GPU)
     again = jobs.begin("campaign/0001", "modal", settings, 60.0, tmp_path / "costs", adopt=True)
-    again.job.place.reach(again.job.key, 60.0)
+    again.place.reach(again.key, 60.0)
     assert again.end() is None
 
     (made,) = server.made

@@ -123,7 +123,7 @@ def test_what_a_dead_process_has_left_is_swept_now_or_later_and_what_is_followed
 ) -> None:
     home.mkdir()
 
-    def begun(run: str, url: str, seconds: float) -> jobs.OpenJob:
+    def begun(run: str, url: str, seconds: float) -> jobs.RemoteJob:
         settings = problem(tmp_path / run / str(seconds), url).remote
         assert settings is not None
         return jobs.begin(f"{run}/0001", "http", settings, seconds, tmp_path / "costs", adopt=True)
@@ -135,12 +135,12 @@ def test_what_a_dead_process_has_left_is_swept_now_or_later_and_what_is_followed
     )
     left.lock.release()  # as the end of its process would
 
-    assert [job.key for job in jobs.unfollowed()] == [left.job.key]
+    assert [job.key for job in jobs.unfollowed()] == [left.key]
     assert jobs.sweep(jobs.is_over) == (), "it may still be adopted"
     (said,) = jobs.sweep(jobs.is_of("a"))
-    assert left.job.key in said and left.path.name not in open_jobs(home)
+    assert left.key in said and left.path.name not in open_jobs(home)
     again = begun("b", endpoint.url, 99.0)
-    assert again.job.key != kept.job.key, "nobody adopts what is followed"
+    assert again.key != kept.key, "nobody adopts what is followed"
     assert [job.end() for job in (kept, again)] == [None, None]
 
     assert "is not removed" in str(away.end(patience=0.1))

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from environments.safe_open import open_below
 from tasks.store import lineage
 from tasks.store.ledger import Ledger
-from tasks.store.safe_read import open_below, pack_folder
+from tasks.store.safe_read import pack_folder
 from tasks.store.workspace import TrialDir
 from tasks.tracking.connection import Store
 from tasks.tracking.sync import sync

@@ -32,7 +32,7 @@ def main(folder: Path) -> None:
     judged = {name: len(rows) // 10 for name in ("search", "confirm", "report")}
     held = sum(judged.values())
     write(folder, train=rows[held:], judge=split(rows[:held], judged))
-    base_model(Place("model", "model", settings.model, settings.model_revision), folder / "data" / "base")
+    base_model(Place("model", settings.model, settings.model_revision), folder / "data" / "base")
 
 
 if __name__ == "__main__":
