@@ -19,7 +19,6 @@ from tasks.sandbox.advice import missing_module
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.program import Program
 from tasks.store import workspace
-from tasks.system.clock import clock
 
 SECONDS = 60.0
 FIND = """
@@ -68,9 +67,7 @@ def missing(environment: Environment, level: Level) -> dict[str, str]:
             ["python", "-c", FIND, *modules], cwd=place, log=place / "log/imports.txt", marker=f"imports-{os.getpid()}",
             level=level, view=confinement.of(environment, (place,), ()), limits=environment.limits,
         ) as program:  # fmt: skip
-            deadline = clock() + SECONDS
-            while program.poll(0.05) is None and clock() < deadline:
-                pass
+            program.wait(SECONDS)
             lines = program.tail().splitlines()
     answers = [line.partition("found ")[2] for line in lines if "found [" in line]
     if not answers:

@@ -243,9 +243,7 @@ class _Session(TrainingSession):
             note.replace(note.with_name(CANCEL))
         grace = self.environment.grace_seconds
         with suppress(Stopped):  # it exceeded a limit, and has been ended
-            deadline = clock() + grace
-            while program.poll(POLL_SECONDS) is None and clock() < deadline:
-                pass
+            program.wait(grace)
             program.terminate(grace)
 
     def _stop(self, program: Program) -> str | None:

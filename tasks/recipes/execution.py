@@ -20,8 +20,6 @@ from tasks.sandbox.program import SAID, CannotStart, NotAProgram, Program, Stopp
 from tasks.system.clock import clock
 
 POLL_SECONDS = 0.05
-CHECK_SECONDS = 1.0
-"""Between two checks of its output's size."""
 SAY_SECONDS = 15.0
 """Between two progress messages."""
 CACHES = {
@@ -51,9 +49,8 @@ def run(recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log
     confinement.give(made, level)
     variables = [f"{OFFLINE}={0 if network else 1}", *(f"{name}={path}" for name, path in caches.items())]
     command = ["env", *variables, sys.executable, recipe.program, str(made)]
-    view = VisiblePaths((texts, *given), (made, *caches.values()), network)
-    # What it makes is bounded below: the cache that it shares may hold anything.
-    roomy = {"file_gb": max(recipe.disk_gb, limits.file_gb), "out_gb": 1e6, "out_files": 2**31}
+    view = VisiblePaths((texts, *given), (made,), network, shared=tuple(caches.values()))
+    roomy = {"file_gb": max(recipe.disk_gb, limits.file_gb), "out_gb": recipe.disk_gb, "out_files": 2**31}
     limits = limits.model_copy(update=roomy)
     try:
         with Program(command, cwd=texts, log=log, marker=marker, level=level, view=view, limits=limits) as program:
@@ -68,18 +65,12 @@ def run(recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log
 
 def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None:
     """Wait for its end; why it failed, or None."""
-    checked = said = program.started
-    most = Limits(out_gb=recipe.disk_gb, out_files=2**31)
-    too_large = f"wrote more than {recipe.disk_gb:g} GiB: raise [prepare] disk_gb"
+    said, reason = program.started, None
     try:
         while (status := program.poll(POLL_SECONDS)) is None:
             now = clock()
             if now > program.started + recipe.seconds:
                 return f"was not done within {recipe.seconds:g} s: raise [prepare] seconds"
-            if now > checked + CHECK_SECONDS:
-                checked = now
-                if outputs.excess(made, most):
-                    return too_large
             if now > said + SAY_SECONDS:
                 said = now
                 say(f"{recipe.program}, {now - program.started:.0f} s: {program.tail().rpartition(SAID)[2]}")
@@ -87,8 +78,10 @@ def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None
             return program.describe(status)
         program.left_over()  # whatever it leaves is ended, at every level
     except Stopped as stopped:
-        return str(stopped)
-    return too_large if outputs.excess(made, most) else None
+        reason = str(stopped)
+    if outputs.excess(made, program.limits):
+        return f"wrote more than {recipe.disk_gb:g} GiB: raise [prepare] disk_gb"
+    return reason
 
 
 def paths_in(settings: object) -> Iterator[Path]:

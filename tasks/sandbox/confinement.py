@@ -56,8 +56,10 @@ class VisiblePaths:
     writable: tuple[Path, ...]
     network: bool = False
     gpu: bool = False
-    python: Path = OWN.executable
+    python: Interpreter = OWN
     """What `python` stands for in its command line."""
+    shared: tuple[Path, ...] = ()
+    """What it may change, too, and others hold as well: not counted against its limits."""
 
 
 def plan(
@@ -72,11 +74,10 @@ def plan(
         command = bwrap(view, cwd=cwd, scratch_bytes=scratch_bytes) + argv
         filter = seccomp.behind_namespaces(view.network)
         return {"argv": command, "inner": 3, "landlock": None, "filter": filter.hex()}
-    own = OWN if view.python == OWN.executable else interpreter_of(str(view.python))
     version = landlock_version()
     rules = {
         "version": version, "rules": landlock(view, scratch), "network": view.network,
-        "listed": [str(folder) for folder in own.listed(view.readable)],
+        "listed": [str(folder) for folder in view.python.listed(view.readable)],
     }  # fmt: skip
     filter = seccomp.without_namespaces(view.network, version)
     return {"argv": argv, "inner": 1, "landlock": rules, "filter": filter.hex()}
@@ -96,11 +97,11 @@ def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
     command += [*_folders_above(gpu), *_bind("--dev-bind", gpu)]
     command += ["--remount-ro", "/dev", *_memory("/tmp", scratch_bytes), "--perms", "0777", "--dir", HOME]
     seen = _seen(view)
-    command += _folders_above((*seen, *view.writable))
+    command += _folders_above((*seen, *view.writable, *view.shared))
     for path in (*_present(SYSTEM), *seen):
         is_link = path.is_symlink() and str(path) in SYSTEM
         command += ["--symlink", str(path.readlink()), str(path)] if is_link else _bind("--ro-bind", [path])
-    command += _bind("--bind", view.writable)
+    command += _bind("--bind", (*view.writable, *view.shared))
     # In /proc a process may raise its own standing when memory is short. NVIDIA's driver, from 570 on, writes the names
     # of its threads there, and gives up where it may not (CUDA error 304).
     closed = [] if any(device.match(NAMES_THREADS) for device in gpu) else ["--remount-ro", "/proc"]
@@ -117,7 +118,7 @@ def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
 def landlock(view: VisiblePaths, scratch: Path) -> list[tuple[str, bool]]:
     """What a program may open: paths, each with whether it may write there."""
     seen = _present((*SYSTEM, *PROCESSES)) + _seen(view)
-    written = [*_present(DEVICES), *view.writable, scratch, *(_gpu_devices() if view.gpu else ())]
+    written = [*_present(DEVICES), *view.writable, *view.shared, scratch, *(_gpu_devices() if view.gpu else ())]
     return [(str(path), False) for path in seen] + [(str(path), True) for path in written]
 
 
@@ -144,7 +145,7 @@ def of(environment: Environment, readable: tuple[Path, ...], writable: tuple[Pat
     listed = (environment.folder / path for path in environment.readable)
     own = interpreter_of(environment.python)
     seen = dict.fromkeys((*readable, *made, *listed, *visible(own)))
-    return VisiblePaths(tuple(seen), writable, environment.network, environment.device != "cpu", own.executable)
+    return VisiblePaths(tuple(seen), writable, environment.network, environment.device != "cpu", own)
 
 
 def visible(python: Interpreter) -> tuple[Path, ...]:

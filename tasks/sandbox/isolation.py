@@ -17,7 +17,6 @@ from tasks.sandbox import seccomp
 from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, landlock_version, owner
 from tasks.sandbox.interpreter import OWN
 from tasks.sandbox.program import SAID, CannotStart, NotAProgram, Program
-from tasks.system.clock import clock
 from tasks.system.secret_places import secret_place
 
 PROBE_SECONDS = 10.0
@@ -124,10 +123,8 @@ def _probe(level: Level, place: Path, port: int) -> str:
             ["python", "-I", "probe.py", str(out), str(secret)], cwd=workspace, log=place / "log",
             marker=f"probe-{os.getpid()}", level=level, view=VisiblePaths((workspace,), (out,)), limits=Limits(),
         ) as program:  # fmt: skip
-            deadline = clock() + PROBE_SECONDS
-            while (status := program.poll(0.05)) is None:
-                if clock() > deadline:
-                    return f"a program run at it did not end within {PROBE_SECONDS:g} s"
+            if (status := program.wait(PROBE_SECONDS)) is None:
+                return f"a program run at it did not end within {PROBE_SECONDS:g} s"
             tail = program.tail().splitlines()
     except (CannotStart, NotAProgram) as fault:
         return str(fault)

@@ -224,9 +224,11 @@ class Program:
         self._disk = log.parent.stat().st_dev
         self._wrapped, self._writable = level == "bwrap", view.writable
         self._group: cgroup.Group | None = None
-        environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker, view.python)
+        environment = child_environment(
+            confinement.HOME if self._wrapped else str(self._scratch), marker, view.python.executable
+        )
         environment |= slot.variables(view.gpu)
-        argv = [find_program(command[0], cwd, environment["PATH"], view.python), *command[1:]]
+        argv = [find_program(command[0], cwd, environment["PATH"], view.python.executable), *command[1:]]
         if (free := shutil.disk_usage(self._place).free) < DISK_RESERVE:
             needs = f"a trial needs {DISK_RESERVE // MIB}"
             raise CannotStart(f"the disk of {self._place} has {free // MIB} MiB left, {needs}")
@@ -351,11 +353,14 @@ class Program:
         """Ask all of its processes to end (SIGTERM); whether the program did so within `grace` seconds."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGUSR1)
-        deadline = clock() + grace
-        while clock() < deadline:
-            if self.poll(0.02) is not None:
-                return True
-        return False
+        return self.wait(grace) is not None
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit status once it has ended; None if it has not within so many seconds. Raises Stopped."""
+        deadline = clock() + seconds
+        while (status := self.poll(0.02)) is None and clock() < deadline:
+            pass
+        return status
 
     def left_over(self) -> None:
         """Wait until the processes that the program left are killed."""
