@@ -34,7 +34,7 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
     ledger.check_version()
     with opened(CampaignSpec.of(**stored_spec(ledger)), certify=True) as night:
         for question in questions(ledger, on, budget):
-            ensure_prepared(ledger, night.spec.launch, question.transfer)
+            ensure_prepared(ledger, question.transfer)
             what = f"the certificate in {question.environment.name}"
             night.money.check(night.history, what, longest(question, runs, parallel=1))
             certificate = certifying.certify(night, question, measure, runs)

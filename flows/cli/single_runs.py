@@ -32,7 +32,7 @@ from tasks.evaluate import judge_run
 from tasks.machine.slots import Slots, slots_of
 from tasks.numbers import number
 from tasks.proposing.validation import originals
-from tasks.recipes.preparing import check_gpus, hold_to, laid, prepare
+from tasks.recipes.preparing import hold_to, laid, prepare
 from tasks.run_checks import learned_nothing, plausible, plausible_beside
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
@@ -289,12 +289,12 @@ def stage_in(folder: Path, environment: Environment, sides: Mapping[str, Side], 
     check_given(isolation.level, home(), outside(environment))
     if not all(isolation.may_run(side.edit) for side in sides.values()):
         raise Refused(UNSANDBOXED)
+    slots = slots_of(environment, home())
     if environment.prepare:
-        check_gpus(environment, home())
         with interrupt.deferred():
             prepare(environment, home(), print_aside)
         hold_to(environment)
-    return Stage(environment, isolation, folder, sides, slots_of(environment, home()))
+    return Stage(environment, isolation, folder, sides, slots)
 
 
 def isolated(level: str, allow_unsandboxed: bool) -> Isolation:

@@ -189,7 +189,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
     ):  # fmt: skip
         spec.store(ledger)
         crash_earlier_runs(ledger, run.id)
-        ensure_prepared(ledger, spec.launch)
+        ensure_prepared(ledger)
         history = reconcile(ledger)
         store = locate(spec.tracking, home())
         get_run_logger().info(f"MLflow: {store or 'off'}")

@@ -19,15 +19,13 @@ from tasks.system import interrupt
 from tasks.system.home import home
 
 
-def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None = None) -> None:
+def ensure_prepared(ledger: Ledger, elsewhere: Environment | None = None) -> None:
     """Prepare a campaign's frozen environment, or another that is frozen with it, unless that is done. Refused if it
     cannot be prepared, or its content differs from what the campaign began with.
     """
     environment = elsewhere or ledger.environment
     if environment.prepare is None:
         return
-    if launch == "here":
-        preparing.check_gpus(environment, home())
     preparing.prepare(environment, ledger.path.parent, lambda words: ledger.event("preparing", words=words))
     preparing.hold_to(environment)
 

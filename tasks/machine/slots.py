@@ -33,6 +33,8 @@ from tasks.system import interrupt, orphans
 from tasks.system.slot import VISIBLE, Slot
 
 POLL_SECONDS = 0.2
+OTHER_MAKES = ("kfd", "dxg")
+"""Devices below /dev of AMD's and WSL's GPUs, which nvidia-smi does not list."""
 SHARED_SLOTS = 64
 """Slots that have no core for themselves."""
 
@@ -77,10 +79,6 @@ class Slots:
         ]
         return cls(tuple(parts), f"queue-{prefix}cores")  # one queue for groups of all sizes
 
-    @property
-    def have_gpus(self) -> bool:
-        return any(part.gpus for part in self.parts)
-
     @contextmanager
     def hold(self, waiting: Callable[[str], None] | None = None) -> Iterator[Slot]:
         """Hold one slot while the block runs; wait until one is free, and tell `waiting` once who uses the slots. The
@@ -118,7 +116,7 @@ class Slots:
 
 def slots_of(environment: Environment, home: Path) -> Slots:
     """The slots for an environment's programs: GPUs if its device allows and there are any, else cores. Refused if no
-    slot has as many as a run needs, or device is cuda and the driver does not answer.
+    slot has as many as a run needs, or device is cuda and there is no GPU.
 
     GPUs of other makers are not locked. What another machine trains only waits here, unless a model on a GPU of this
     machine answers the judge.
@@ -130,13 +128,14 @@ def slots_of(environment: Environment, home: Path) -> Slots:
     if environment.device != "cpu":
         found, faults = gpus.find()
         stated = os.environ.get(VISIBLE)
-        if faults and not found and environment.device == "cuda":
-            raise Refused(f"device = 'cuda', but {'; '.join(faults)}: see `nightshift doctor`")
         if seen := gpus.visible(found, stated):
             if (slots := Slots.of_gpus(seen, environment.gpus)).parts:
                 return slots
             has = f"this machine has {len(found)}, and {VISIBLE} is {stated!r}"
             raise Refused(f"{needs} {environment.gpus} GPUs in a slot, and {has}: correct these")
+        if environment.device == "cuda" and not any(Path("/dev", name).exists() for name in OTHER_MAKES):
+            why = "; ".join(faults) or "this machine has no usable GPU"
+            raise Refused(f"{environment.name} has device = 'cuda', but {why}: see `nightshift doctor`")
     usable = len(os.sched_getaffinity(0))
     if (slots := Slots.of_cores(home, environment.cores)).parts:
         return slots

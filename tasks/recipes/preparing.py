@@ -41,8 +41,6 @@ if TYPE_CHECKING:  # what runs a recipe is not loaded to read its output
     from tasks.recipes.execution import Say
 
 FOLDER, RECORD = ".prepared", "prepared.json"
-OTHER_MAKES = ("kfd", "dxg")
-"""Devices below /dev of AMD's and WSL's GPUs, which nvidia-smi does not list."""
 LINE_BYTES = 2**20
 """Longest question, in bytes."""
 SMALL_BYTES = 16 * 2**20
@@ -129,18 +127,6 @@ def check_disk(environment: Environment, runs: Path) -> None:
     if (free := shutil.disk_usage(there).free / 2**30) < recipe.disk_gb:
         needs = f"{environment.name} needs {recipe.disk_gb:g} GiB to be prepared ([prepare] disk_gb)"
         raise Refused(f"{needs}, and the disk of {there} has {free:.1f} GiB free: make room there")
-
-
-def check_gpus(environment: Environment, home: Path) -> None:
-    """Check that there is a GPU for an environment that needs one. Raises Refused."""
-    if environment.device != "cuda":
-        return
-    from tasks.machine.slots import slots_of
-
-    other_make = any(Path("/dev", name).exists() for name in OTHER_MAKES)
-    if not (other_make or slots_of(environment, home).have_gpus):
-        fact = f"{environment.name} has device = 'cuda', but this machine has no usable GPU"
-        raise Refused(f"{fact}: see `nightshift doctor`")
 
 
 def hold_to(environment: Environment) -> None:

@@ -226,7 +226,7 @@ def test_a_certificate_is_tested_at_the_level_of_its_use_of_a_pool_and_charged_o
 ) -> None:
     folder = trusted(pool(tmp_path / "pool").folder)
     ledger = CampaignSpec.of(environment=str(folder), name="night", tracking="off").open()
-    ensure_prepared(ledger, "here")
+    ensure_prepared(ledger)
     prepared = report_pool(ledger.environment)
     assert prepared is not None
     holdout_uses.charge(prepared, "an earlier campaign", 1)

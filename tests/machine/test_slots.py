@@ -259,7 +259,7 @@ def test_a_driver_that_fails_and_too_few_gpus_or_cores_are_refused(
     nvml(monkeypatch, fault=pynvml.NVMLError_DriverNotLoaded)
     with pytest.raises(Refused, match=r"device = 'cuda'.*Driver Not Loaded"):
         slots_of(on("cuda"), tmp_path)
-    assert not slots_of(on("auto"), tmp_path).have_gpus
+    assert not any(part.gpus for part in slots_of(on("auto"), tmp_path).parts)
     nvml(monkeypatch, [gpu.uuid for gpu in FOUR])
     monkeypatch.setenv(VISIBLE, "3")
     with pytest.raises(Refused, match=r"cartpole needs 2 GPUs in a slot, .*CUDA_VISIBLE_DEVICES is '3'"):

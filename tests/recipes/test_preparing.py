@@ -237,7 +237,7 @@ def test_what_somebody_changed_is_not_taken_for_what_was_made(tmp_path: Path, ho
 def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ(tmp_path: Path, home: Path) -> None:
     chance = RECIPE.replace("number = 0", "import os\nnumber = int.from_bytes(os.urandom(3))")
     ledger = CampaignSpec.of(environment=str(trusted(pool(tmp_path / "pool", chance).folder)), name="n").open()
-    ensure_prepared(ledger, "here")
+    ensure_prepared(ledger)
     said = [event["words"] for event in ledger.events() if event["event"] == "preparing"]
     assert "prepare.py prepares it" in said[0] and "content" in said[-1]
     ledger.verify()
@@ -249,7 +249,7 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
     subprocess.run(["rm", "-r", place], check=True)
     ledger.verify()
     with pytest.raises(Refused, match="made anew") as refused:
-        ensure_prepared(ledger, "here")
+        ensure_prepared(ledger)
     assert first.content in str(refused.value)
     with pytest.raises(Refused, match="was made anew"):
         ledger.verify()
@@ -259,7 +259,7 @@ def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = CampaignSpec.of(environment=str(trusted(pool(tmp_path / "pool").folder)), name="n").open()
-    ensure_prepared(ledger, "here")
+    ensure_prepared(ledger)
     place = ledger.environment.prepared
     assert place is not None
     late = place.with_name("on its way")
@@ -384,7 +384,7 @@ def test_a_campaign_keeps_the_helpers_that_it_began_with(
     recipe = "from making import identity\n" + RECIPE
     environment = pool(tmp_path / "pool", recipe, more='helpers = ["making"]\n')
     ledger = CampaignSpec.of(environment=str(trusted(environment.folder)), name="n").open()
-    ensure_prepared(ledger, "here")
+    ensure_prepared(ledger)
     place = ledger.environment.prepared
     elsewhere = tmp_path / "helpers"
     elsewhere.mkdir()
