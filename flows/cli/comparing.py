@@ -66,8 +66,6 @@ ABOUT: dict[BlockUnits, str] = {
     "same": "all runs were judged on the same units: this is about these units, and may be otherwise on others",
 }
 """What the result is about."""
-WIDTH = 50
-"""Of the line on which runs stand, in characters."""
 Counts = tuple[int, int]
 
 
@@ -237,35 +235,19 @@ def sentence(
     return "\n".join([first, ABOUT[units], *biased])
 
 
-def strip(document: Mapping[str, Any]) -> list[str]:
-    """The runs of both arms on one scale, a line each: `o` is a run, or several at one place, `|` the mean."""
-    arms = _values(document)
-    every = [value for values in arms.values() for value in values]
-    if not every:
-        return []
-    low, span = min(every), max(every) - min(every)
-    lines = []
-    for arm, values in arms.items():
-        mean, line = document[arm]["score"], [" "] * WIDTH
-        for mark, value in [("|", mean), *(("o", value) for value in values)] if values else []:
-            line[round((value - low) / span * (WIDTH - 1)) if span else WIDTH // 2] = mark
-        lines.append(f"{arm.upper()} [{''.join(line)}]  {f'mean {number(mean)}' if values else 'no score'}")
-    return lines
-
-
 def draw(document: Mapping[str, Any], folder: Path) -> Path:
     """A picture of the runs and their means, in this folder; the folder itself while there is no score."""
-    arms = _values(document)
-    if not any(arms.values()):
+    runs = [run for run in document["runs"] if run["score"] is not None]
+    if not runs:
         return folder
     with canvas.styled():
         figure = canvas.blank(7.0, 2.6)
         axes = figure.subplots()
-        for row, (arm, values) in enumerate(arms.items()):
-            axes.plot(values, [-row] * len(values), "o", color=canvas.GREY, alpha=0.7)
-            if values:
-                axes.plot([document[arm]["score"]], [-row], "|", color=canvas.GREEN, markersize=26, markeredgewidth=3)
-        axes.set_yticks([0, -1], [one_line(f"{arm.upper()}: {document[arm]['named']}", 40) for arm in arms])
+        rows = [-"AB".index(run["arm"]) for run in runs]
+        axes.plot([run["score"] for run in runs], rows, "o", color=canvas.GREY, alpha=0.7)
+        for row, arm in enumerate("ab"):
+            axes.plot([document[arm]["score"]], [-row], "|", color=canvas.GREEN, markersize=26, markeredgewidth=3)
+        axes.set_yticks([0, -1], [one_line(f"{arm.upper()}: {document[arm]['named']}", 40) for arm in "ab"])
         axes.set_ylim(-1.6, 0.6)
         axes.set_xlabel(one_line(f"{document['metric']} of each fresh run; green: the mean", 100))
         title = textwrap.fill(one_line(document["words"].partition("\n")[0], 300), 110)
@@ -273,11 +255,6 @@ def draw(document: Mapping[str, Any], folder: Path) -> Path:
         content = canvas.png(figure)
     write_atomic(folder / "comparison.png", content)
     return folder / "comparison.png"
-
-
-def _values(document: Mapping[str, Any]) -> dict[str, list[float]]:
-    runs = [run for run in document["runs"] if run["score"] is not None]
-    return {arm: [run["score"] for run in runs if run["arm"] == arm.upper()] for arm in ("a", "b")}
 
 
 def declare(question: Question, counts: Counts | None, isolation: Isolation) -> Match:
@@ -349,7 +326,7 @@ def show(match: Match, as_json: bool) -> int:
         each = f"of {stage.environment.budget_seconds:g} s at most, {len(stage.slots.parts)} at a time"
         single_runs.print_aside(f"{missing} fresh runs in {stage.environment.name}, {each}")
     document = match.play()
-    lines = [*strip(document), *map(clean, document["words"].splitlines())]
+    lines = [*map(clean, document["words"].splitlines())]
     if document["gain"] is not None and document["verdict"] == "not shown":
         lines.append("more runs of both may show one: nightshift compare --more 4")
     terminal.tell(document, "\n".join([*lines, f"see {draw(document, stage.folder)}"]), as_json)
