@@ -1,6 +1,7 @@
 """A night in ten seconds: a recorded campaign fills a folder again, at the pace of its files, before the live view.
 
-A recording is a zip of a campaign's small files, each with the time at which it was written (UTC, to two seconds).
+A recording is a zip of a campaign's small files, each with the time at which it was written (UTC, to two seconds);
+tests/support/recording.py makes one.
 """
 
 from __future__ import annotations
@@ -8,66 +9,31 @@ from __future__ import annotations
 import calendar
 import json
 import os
-import re
 import time
 import zipfile
-from fnmatch import fnmatch
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import ClassVar
 
 from filelock import FileLock
 from rich.console import Console
 
-from environments.plugins import Refused
-from flows.report.facts import shareable
 from flows.report.page import write_report
 from flows.watch import CampaignWatch
-from tasks.store.campaign_lock import LOCK, check_idle
-from tasks.store.ledger import Ledger, check_name
+from tasks.store.campaign_lock import LOCK
+from tasks.store.ledger import Ledger
 from tasks.system import file_trees
 from tasks.system.home import home
 
 NIGHT = Path(__file__).parent / "night.zip"
 """A real campaign of the demo, of six minutes: `nightshift run lunar_lander --trials 8 --parallel 2`."""
 SECONDS = 10.0
-PARTS = (
-    "campaign.json", "spec.toml", "events.jsonl", "results.tsv", "episode.json", "episode.gif", "environment/*",
-    "trials/*/proposal.json", "trials/*/trial.json", "trials/*/diff.patch", "trials/*/judge.txt",
-    "trials/*/workspace/config.json", "trials/*/out/progress.jsonl", "certificates/*.json",
-    "certificates/*/workspace/config.json", "ablations/*.json",
-)  # fmt: skip
-"""What live view and report need. Of logs and configurations only the time counts, so they are recorded empty."""
-FOLDERS = re.compile(r"(?<![\w.~/-])/(?:[\w.@+-]+/)+")
-"""Those above a file of this machine."""
-PRIVATE = re.compile(r'"(judge_key|host|identity|page|flow_run_id)": *"[^"]*"')
-"""Facts that are nobody's business."""
-
-
-def record(ledger: Ledger, file: Path) -> None:
-    """Write a campaign that does not run into a recording, without secrets and the folders of this machine."""
-    check_idle(ledger)
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as recording:
-        for path in sorted(path for part in PARTS for path in ledger.path.glob(part) if path.is_file()):
-            info = zipfile.ZipInfo(str(path.relative_to(ledger.path)), time.gmtime(path.stat().st_mtime)[:6])
-            content = b"" if path.name in ("judge.txt", "config.json") else path.read_bytes()
-            if path.suffix != ".gif":
-                text = PRIVATE.sub(r'"\1": ""', shareable(content.decode(errors="replace")))
-                content = (text if path.parent.name == "environment" else FOLDERS.sub("…/", text)).encode()
-            recording.writestr(info, content, zipfile.ZIP_DEFLATED)
 
 
 def play(file: Path, console: Console) -> Ledger:
-    """Play a recording through the live view, in a folder of its own in the home; the campaign, with its report.
-
-    Raises:
-        Refused: the file is no recording.
-    """
+    """Play a recording through the live view, in a folder of its own in the home; the campaign, with its report."""
     os.environ["NIGHTSHIFT_HOME"] = str(home() / ".replay")
-    try:
-        with zipfile.ZipFile(file) as archive:
-            night = _Replay(archive, console)
-    except (zipfile.BadZipFile, LookupError, ValueError) as fault:
-        raise Refused(f"{file} is no recording of `nightshift replay --record`: {fault}") from fault
+    with zipfile.ZipFile(file) as archive:
+        night = _Replay(archive, console)
     file_trees.remove(night.folder)
     night.fill(night.begin)
     with FileLock(night.folder / LOCK), night:  # a campaign runs while a process holds its lock
@@ -87,15 +53,13 @@ class _Replay(CampaignWatch):
         self._chunks: dict[str, list[tuple[float, bytes]]] = {}
         for info in archive.infolist():
             name, content, written = info.filename, archive.read(info), float(calendar.timegm(info.date_time))
-            if ".." in PurePath(name).parts or not any(fnmatch(name, part) for part in PARTS):
-                continue
             self._chunks[name] = [(written, content)]
             if name.endswith(".jsonl"):
                 lines = content.splitlines(keepends=True)
                 said = [float(facts.get("time", facts.get("elapsed", 0.0))) for facts in map(json.loads, lines)]
                 began = 0.0 if name == "events.jsonl" else written - max(said)
                 self._chunks[name] = [(began + at, line) for at, line in zip(said, lines, strict=True)]
-        super().__init__(check_name(json.loads(self._chunks["campaign.json"][0][1])["name"]), console)
+        super().__init__(json.loads(self._chunks["campaign.json"][0][1])["name"], console)
         self.folder, self._start = home() / self._name, time.monotonic()
         self.begin, self.end = (self._chunks["events.jsonl"][place][0] for place in (0, -1))
 

@@ -81,25 +81,17 @@ def report(*campaigns: str, all: bool = False) -> int:
     return 0
 
 
-def replay(file: Path | None = None, /, *, record: str | None = None) -> int:
-    """Play a recorded night in ten seconds, and open its report. Without FILE it is one that comes with Nightshift.
+def replay() -> int:
+    """Play a recorded night in ten seconds, and open its report.
 
     Example: nightshift replay
-
-    Args:
-        record: Write this campaign into FILE instead.
     """
     import webbrowser
 
     from flows import replay as recording
 
-    if record is not None:
-        if file is None:
-            raise Refused("--record needs the file to write: nightshift replay --record CAMPAIGN FILE")
-        recording.record(Ledger.open(record), file)
-        return 0
     console = terminal.console()
-    ledger = recording.play(file or recording.NIGHT, console)
+    ledger = recording.play(recording.NIGHT, console)
     console.print()
     for line in overview.outcome(terminal.cleaned(document(ledger))):
         console.print(line, highlight=False)

@@ -8,12 +8,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from environments.plugins import Refused
 from flows import replay
 from tasks.store.ledger import Ledger
 from tests.support.finished import Finished
+from tests.support.recording import record
 from tests.support.terminals import terminal
 
 PLAY = """
@@ -48,7 +47,7 @@ def test_a_campaign_of_ones_own_is_recorded_and_played(
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(finished.home))
     monkeypatch.setenv("SOME_API_KEY", "sk-planted-0123456789")
     ledger, file = Ledger.open("one"), tmp_path / "one.zip"
-    replay.record(ledger, file)
+    record(ledger, file)
     with zipfile.ZipFile(file) as archive:
         texts = [archive.read(name).decode() for name in archive.namelist() if not name.endswith(".gif")]
     assert not [text for text in texts if ledger.campaign.judge_key in text or str(finished.home) in text]
@@ -59,13 +58,3 @@ def test_a_campaign_of_ones_own_is_recorded_and_played(
 
     assert played.history() == ledger.history() and (played.path / "report.html").is_file()
     assert b"training" in b"".join(written) or b"judging" in b"".join(written)
-
-
-def test_what_is_no_recording_is_refused_and_writes_nothing_outside(home: Path, tmp_path: Path) -> None:
-    (tmp_path / "text.zip").write_text("no zip")
-    with zipfile.ZipFile(tmp_path / "empty.zip", "w") as archive:
-        archive.writestr("../../trials/0000/trial.json", "{}")
-    for name in ("text.zip", "empty.zip"):
-        with pytest.raises(Refused, match="no recording"):
-            replay.play(tmp_path / name, Console(quiet=True))
-    assert not list(tmp_path.parent.glob("trials"))
