@@ -15,9 +15,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,13 @@ from environments.plugins import Refused
 from environments.space import Value
 from flows.cli.single_runs import Question, Side
 from flows.spec.environment import check
+from tasks.importing._original import REPOSITORY
+from tasks.importing._runner import PROGRAMS
 from tasks.importing.rl_zoo import STEPS, entry_of
-from tasks.store.ledger import FREEZE_LIMIT
 from tasks.store.workspace import PLACEHOLDER
 from tasks.system.home import home
 
-PROGRAM = Path(__file__).parent / "programs/in_a_copy.py"
-ZOO_PROGRAM = PROGRAM.with_name("zoo_episodes.py")
-LEFT_OUT = {"__pycache__", "node_modules", "wandb", "mlruns"}
+LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "node_modules", "wandb", "mlruns")
 LARGE_BYTES = 32 * 2**20
 """A file or folder at the top that is larger is linked, not copied."""
 ENGINES = {"out", "seed", "budget_seconds", "device"}
@@ -64,24 +63,24 @@ class OwnScript:
 
     def question(self, a: Named, b: Named, draft: Path, overrides: dict[str, Value]) -> Question:
         """Two configurations of the script, in an environment that is written below `draft`. Nobody is asked about it:
-        the user has typed its commands. Raises Refused: a placeholder is missing or has no value, a side cannot be
-        read, or there is too much to copy.
+        the user has typed its commands. Raises Refused: a placeholder is missing or has no value, or a side cannot be
+        read.
         """
         self._check()
         folder = draft / "environment" / self.folder.resolve().name
-        project = folder / "project"
+        project = folder / REPOSITORY
         links = self._copy(project)
         sides = {name: self._side(name, *named, project) for name, named in (("a", a), ("b", b))}
-        other = sides["a"].params
+        other, data = sides["a"].params, [*links.values()]
+        train, evaluate = (command.replace("{out}", "{out}/model") for command in (self.train, self.evaluate))
         keys = {
             "metric": "score", "direction": "minimize" if self.minimize else "maximize",
             "budget_seconds": 60 * self.minutes, "grace_seconds": 30.0,
-            "program": [PROGRAM.name, project.name], "python": interpreter(self.train, self.folder), "readable": links,
-            "trainer": "command", "train_cmd": _command("train {out}/model", self.train, links),
-            "judge": "command",
+            "program": ["train.py", "run.json", REPOSITORY], "python": interpreter(self.train, self.folder),
+            "readable": data, "trainer": "command", "train_cmd": f"python train.py -- {train}", "judge": "command",
             "command": {
-                "eval_cmd": _command("evaluate {result}", self.evaluate, links), "readable": links,
-                "total_seconds": max(600.0, 60 * self.minutes),
+                "eval_cmd": f"python train.py judge {{out}} {{result}} -- {evaluate}",
+                "readable": data, "total_seconds": max(600.0, 60 * self.minutes),
             },
             "limits": {"least_seconds": 0.0, "scratch_gb": 4.0},
             "space": {
@@ -89,7 +88,8 @@ class OwnScript:
                 for name, default in sides["b"].params.items()
             },
         }  # fmt: skip
-        shutil.copyfile(PROGRAM, folder / PROGRAM.name)
+        shutil.copyfile(PROGRAMS / "run.py", folder / "train.py")
+        (folder / "run.json").write_text(json.dumps({"links": links}))
         (folder / FILE).write_text(tomlkit.dumps(keys))
         environment = environments.load(folder, overrides)
         environment.check_files()
@@ -108,26 +108,21 @@ class OwnScript:
                 "run the same: give it the place of what differs"
             )
 
-    def _copy(self, project: Path) -> list[str]:
-        """Copy what is small; the large ones. Refused where all of it is too much."""
-        large: list[Path] = []
-
-        def left_out(folder: str, names: Iterable[str]) -> set[str]:
-            paths = (Path(folder, name) for name in names)
-            return {
-                path.name for path in paths
-                if path.name.startswith(".") or path.name in LEFT_OUT or path in large
-                or (path / "pyvenv.cfg").is_file() or path.resolve() == home().resolve()
-            }  # fmt: skip
-
-        names = {path.name for path in self.folder.iterdir()}
-        sizes = {self.folder / name: _bytes(self.folder / name) for name in names - left_out(str(self.folder), names)}
-        large += sorted(path for path, size in sizes.items() if size > LARGE_BYTES)
-        if sum(size for path, size in sizes.items() if path not in large) > FREEZE_LIMIT:
-            most = FREEZE_LIMIT // 2**20
-            raise Refused(f"{self.folder} holds more than {most} MiB: begin in the folder of your script alone")
-        shutil.copytree(self.folder, project, ignore=left_out, ignore_dangling_symlinks=True)
-        return [str(path.resolve()) for path in large]
+    def _copy(self, project: Path) -> dict[str, str]:
+        """Copy what is small, and return where the rest lies, by name."""
+        names, links = [path.name for path in self.folder.iterdir()], dict[str, str]()
+        project.mkdir(parents=True)
+        for path in sorted(self.folder / name for name in {*names} - LEFT_OUT("", names)):
+            if (path / "pyvenv.cfg").is_file() or path.resolve() == home().resolve():
+                continue
+            sizes = accumulate(file.stat().st_size for file in chain([path], path.rglob("*")) if file.is_file())
+            if any(size > LARGE_BYTES for size in sizes):
+                links[path.name] = str(path.resolve())
+            elif path.is_dir():
+                shutil.copytree(path, project / path.name, ignore=LEFT_OUT, ignore_dangling_symlinks=True)
+            elif path.is_file():
+                shutil.copy2(path, project)
+        return links
 
     def _side(self, arm: str, name: str, text: str, project: Path) -> Side:
         """A side with the value of each placeholder; its configuration is laid into the project."""
@@ -178,7 +173,7 @@ def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Valu
     default = {name: tuned[name] for name in OF_THE_TASK if name in tuned}
     project = draft / f"{algo}-{env}"
     project.mkdir()
-    shutil.copy(ZOO_PROGRAM, project)
+    shutil.copy(PROGRAMS / "zoo_episodes.py", project)
     for name, values in (("tuned", tuned), ("default", default)):
         (draft / f"{name}.yml").write_text(yaml.safe_dump({env: values}))
     a, b = (f"the tuned {algo} of {env}", str(draft / "tuned.yml")), ("SB3's defaults", str(draft / "default.yml"))
@@ -222,21 +217,6 @@ def interpreter(command: str, folder: Path) -> str:
         raise Refused(f"--train: {named} does not run: {fault}") from fault
     path = Path(answer.strip())
     return "" if path.parent == Path(sys.executable).parent else str(path)
-
-
-def _command(verb: str, command: str, links: Sequence[str]) -> str:
-    """A command line of the environment: the user's own, in a copy of the project."""
-    return f"python {PROGRAM.name} {verb} {shlex.join(links)} -- {command.replace('{out}', '{out}/model')}"
-
-
-def _bytes(path: Path) -> int:
-    """The size of a file or folder; of a large one no more than that it is."""
-    size = 0
-    for file in chain([path], path.rglob("*")):
-        size += file.stat().st_size if file.is_file() else 0
-        if size > LARGE_BYTES:
-            break
-    return size
 
 
 def _table(name: str, content: bytes) -> Mapping[str, Any]:

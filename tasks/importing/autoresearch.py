@@ -96,7 +96,8 @@ class Autoresearch(Importer):
         how = {
             "command": ["${interpreter}", "${program}"], "at_end": "finish",
             "own": dict.fromkeys(clock, "budget_seconds"), "constants": {SCRIPT: [*space, *seeds], harness: clock},
-            "defaults": {name: constants[name] for name in space}, "links": data,
+            "defaults": {name: constants[name] for name in space},
+            "links": {f"~/.cache/{Path(folder).name}": folder for folder in data},
             "variables": {"HF_HUB_CACHE": hub[0], "HF_HUB_OFFLINE": "1"} if hub else {}, "printed": True,
         }  # fmt: skip
         return _runner.imported(

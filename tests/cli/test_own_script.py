@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from environments.plugins import Refused
 from flows.cli import own_script
 from flows.cli.own_script import OwnScript
-from flows.cli.programs.in_a_copy import result_of
+from tasks.importing._runner import PROGRAMS
 from tests.support.toy import command, environment
 
 TRAIN = """\
@@ -118,7 +119,7 @@ time.sleep(0.3)
 lr += 100 * (len(asked) - 1)
 """
     (project / "train.py").write_text(TRAIN.replace("draw = random", saves + "draw = random"))
-    code, found = compare(project, *COMMANDS, "--set", "startup_seconds=4", "--set", "budget_seconds=1")
+    code, found = compare(project, *COMMANDS, "--set", "budget_seconds=4")
     assert code == 0, found["words"]
     assert found["a"]["score"] == pytest.approx(20, abs=4), "a second signal would have told"
 
@@ -160,13 +161,25 @@ def test_the_best_trial_of_a_study_meets_the_median_and_a_searched_seed_is_left_
     assert [json.loads(text) for _, text in named] == [{"lr": 1.0}, {}]
 
 
-def test_the_last_number_that_is_printed_is_the_score() -> None:
-    assert result_of(["loading", "Mean reward: 12.50 +/- 3.25"]) == {"score": 12.5}
-    assert result_of(["episodes 20", "return -1.5e2"]) == {"score": -150.0}
-    assert result_of(['{"score": 0.25}', ""]) == {"score": 0.25}
-    assert result_of(['{"units": [1, 0]}', "done"]) == {"units": [1, 0]}
-    with pytest.raises(SystemExit, match="no number"):
-        result_of(["v2 done", ""])
+@pytest.mark.parametrize(
+    ("printed", "result"),
+    [
+        ("loading\nMean reward: 12.50 +/- 3.25", {"score": 12.5}),
+        ("episodes 20\nreturn -1.5e2", {"score": -150.0}),
+        ('{"score": 0.25}\n', {"score": 0.25}),
+        ('{"units": [1, 0]}\ndone', {"units": [1, 0]}),
+        ("v2 done", None),
+    ],
+)
+def test_the_last_number_that_is_printed_is_the_score(tmp_path: Path, printed: str, result: object) -> None:
+    shutil.copy(PROGRAMS / "run.py", tmp_path / "train.py")
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "params.json").write_text("{}")
+    (tmp_path / "repository").mkdir()
+    judge = [sys.executable, "train.py", "judge", tmp_path, "result.json", "--", "printf", "%s", printed]
+    done = subprocess.run(judge, cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode == 0) == (result is not None), done.stderr
+    assert result is None or json.loads((tmp_path / "result.json").read_text()) == result
 
 
 def test_what_cannot_be_compared_is_refused_before_anything_runs(project: Path, tmp_path: Path) -> None:
@@ -213,12 +226,12 @@ def test_an_entry_of_rl_zoo_and_a_folder_of_its_logs_meet_the_defaults_of_the_sa
         question = own_script.of_rl_zoo(str(tmp_path / place), 10, draft, {})
         folder = question.environment.folder
         mine, theirs = (
-            yaml.safe_load((folder / "project" / str(side.params["config"])).read_text())["CartPole-v1"]
+            yaml.safe_load((folder / "repository" / str(side.params["config"])).read_text())["CartPole-v1"]
             for side in question.sides.values()
         )
         assert theirs == {"n_timesteps": 1e5, "policy": "MlpPolicy"} and (mine != theirs) == differs
         toml = (folder / "environment.toml").read_text()
         assert "--algo ppo --env CartPole-v1" in toml and "zoo_episodes.py ppo CartPole-v1" in toml
-        assert (folder / "project/zoo_episodes.py").is_file()
+        assert (folder / "repository/zoo_episodes.py").is_file()
     with pytest.raises(Refused, match="Did you mean 'CartPole-v1'"):
         own_script.of_rl_zoo(str(tmp_path / "ppo.yml#CartPole-v0"), 10, tmp_path, {})

@@ -1,8 +1,11 @@
-"""Runs an imported program in a trial, unchanged. `run.json` beside this file says how (see `HOW`).
+"""Runs somebody's own program in a trial, unchanged. `run.json` beside this file says how (see `HOW`).
 
     python train.py [repository/PROGRAM]    trains, in a copy of `repository/` that the program may write to
     python train.py judge OUT RESULT        evaluates for the judge, in a fresh copy
     python train.py act                     plays the agent that training left, for the control judge
+
+Behind `--` there may be the command in place of that in `run.json`. The program's own Python runs this, which may be
+an old one.
 
 The program finds its parameters in its command line, in constants of its files, or in the variables AR_PARAMS_JSON and
 AR_PARAM_<NAME>. What it prints, or reports by a package of `standin/`, becomes progress, and out/result.json. These
@@ -34,7 +37,7 @@ HOW: dict[str, Any] = {
     "command": [],  # words; macros such as ${args} are those of W&B
     "prepare": [],  # a command before it
     "evaluate": [],  # the command of the judge
-    "metric": "", "name": "",  # what it prints or reports, and how that is called here; empty: another judge measures
+    "metric": "", "name": "",  # what it prints or reports, and how that is called here; empty: not what training says
     "window": 1,  # values of the metric whose mean is the score
     "printed": False,  # whether numbers of its output count, or its reports alone
     "at_end": "count",  # of its time: `count` what it has reported, `fail`, or let it `finish`, as it has a clock
@@ -43,15 +46,20 @@ HOW: dict[str, Any] = {
     "constants": {},  # file -> names that it assigns and a trial sets
     "defaults": {},  # values at the import: with them the program's own stay, so an edit of them counts
     "as_json": [],  # parameters whose values are written as JSON
-    "links": [],  # folders of ~/.cache at the import that the program reads
+    "links": {},  # what stays in its place: where the program looks for it, in its home or its copy, and where it is
     "variables": {},
     "keeps_files": False,  # whether it runs in out/, so that what it writes beside itself is kept
-} | json.loads((HERE / "run.json").read_text())  # fmt: skip
+    **json.loads((HERE / "run.json").read_text()),
+}  # fmt: skip
 POLL_SECONDS = 0.1
 NUMBER = re.compile(
     r"(?<![\w./-])([A-Za-z][\w./-]*)\s*[:=]\s*([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?)))(?![\w.])"
 )
 """A number that is printed: `val_loss: 0.5`, `loss=9.0 val_loss=0.5`."""
+SPREAD = re.compile(r"(\+/-|\+-|±)\s*[-+.\deE]+%?")
+"""What stands behind a mean as its error."""
+BARE = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)(?![\w.])", re.I)
+RESULTS = {"score", "units", "sources"}
 
 
 class Numbers:
@@ -67,7 +75,7 @@ class Numbers:
         """Take the numbers of lines that it has printed, and print them for the log."""
         for line in lines:
             sys.stdout.write(f"{line}\n")
-            self.printed |= {name: float(number) for name, number in NUMBER.findall(line)}
+            self.printed.update({name: float(number) for name, number in NUMBER.findall(line)})
 
     def hand_on(self, lines: Iterable[str], steps: int) -> list[str]:
         """The reports among these lines, in the engine's form; of many with a mean in them the last alone."""
@@ -85,7 +93,7 @@ class Numbers:
         if HOW["metric"] in metrics:
             self.recent.append(metrics[HOW["metric"]])
             metrics[HOW["metric"]] = sum(self.recent) / len(self.recent)
-        self.reported |= metrics
+        self.reported.update(metrics)
         self.step, target = max(int(report["step"]), self.step), int(report.get("step_target") or 0)
         counted = {"step": self.step}
         if steps and target > 0:
@@ -131,17 +139,17 @@ def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in config["params"].items()
         if name not in defaults or defaults[name] != value
     }
-    return values | {name: of_run[key] for name, key in HOW["own"].items() if key == "seed" or of_run[key]}
+    return {**values, **{name: of_run[key] for name, key in HOW["own"].items() if key == "seed" or of_run[key]}}
 
 
 def words(program: str, params: Mapping[str, Any]) -> list[str]:
     """The command with its macros filled in."""
-    texts = {name: json.dumps(one) if isinstance(one, dict | list) else str(one) for name, one in params.items()}
+    texts = {name: json.dumps(one) if isinstance(one, (dict, list)) else str(one) for name, one in params.items()}
     flags = {name: f"--{name}={text}" for name, text in texts.items()}
     switches = {name: f"--{name}" if value else "" for name, value in params.items() if isinstance(value, bool)}
     macros = {
         "${env}": [], "${interpreter}": [sys.executable], "${program}": [program], "${args}": [*flags.values()],
-        "${args_no_boolean_flags}": [*filter(None, (flags | switches).values())],
+        "${args_no_boolean_flags}": [*filter(None, {**flags, **switches}.values())],
     }  # fmt: skip
     return [word for given in HOW["command"] for word in macros.get(given, [given])]
 
@@ -168,14 +176,21 @@ def variables(params: Mapping[str, Any], seed: int, out: Path, copy: Path) -> di
 
 def copied(folder: Path) -> Path:
     """A copy that a command can write to; the workspace itself is read-only."""
-    return shutil.copytree(HERE / "repository", folder / "repository", copy_function=shutil.copyfile)
+    copy = shutil.copytree(HERE / "repository", folder / "repository")
+    for path in (copy, *copy.rglob("*")):
+        path.chmod(path.stat().st_mode | (0o700 if path.is_dir() else 0o600))
+    for place, original in HOW["links"].items():
+        mine = copy / Path(place).expanduser()
+        mine.parent.mkdir(parents=True, exist_ok=True)
+        mine.symlink_to(original)
+    return copy
 
 
 def assign(file: Path, values: Mapping[str, Any]) -> None:
     """Set constants at the top level of a file, and nothing else of it."""
     lines, missing = file.read_bytes().splitlines(keepends=True), {*values} - {*HOW["own"]}
     for node in reversed(ast.parse(b"".join(lines)).body):
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or not node.value:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not node.value:
             continue
         target, old = node.target if isinstance(node, ast.AnnAssign) else node.targets[0], node.value
         if isinstance(target, ast.Name) and target.id in values and old.lineno == old.end_lineno:
@@ -194,14 +209,12 @@ def train(program: str) -> None:
     copy = copied(out if HOW["keeps_files"] else Path(tempfile.gettempdir()))
     for name, constants in HOW["constants"].items():
         assign(copy / name, {constant: params[constant] for constant in constants if constant in params})
-    for link in HOW["links"]:
-        mine = Path(os.environ["HOME"], ".cache", Path(link).name)
-        mine.parent.mkdir(parents=True, exist_ok=True)
-        mine.symlink_to(link)
     environment = variables(params, config["seed"], out, copy)
     if HOW["prepare"] and (status := subprocess.run(HOW["prepare"], cwd=copy, env=environment).returncode):
         sys.exit(status)
     follow(words(program, params), copy, environment, config["budget_steps"], out)
+    if not any((out / "model").iterdir()):
+        (out / "model").rmdir()  # a library may have added a suffix: model.zip is found under the name model then
 
 
 def follow(command: list[str], copy: Path, environment: dict[str, str], steps: int, out: Path) -> None:
@@ -213,13 +226,12 @@ def follow(command: list[str], copy: Path, environment: dict[str, str], steps: i
     with (out / "run.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=copy, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
-    def terminate(*_: object) -> None:
+    def end(*_: object) -> None:  # the program gets the signal too, and once is enough: it is to save then
         nonlocal is_over
         is_over = True
-        process.terminate()
 
     if HOW["at_end"] != "finish":
-        signal.signal(signal.SIGTERM, terminate)
+        signal.signal(signal.SIGTERM, end)
     with (out / "progress.jsonl").open("a", buffering=1) as progress:
         progress.write("" if HOW["says_ready"] else '{"ready": true}\n')
         has_ended = False
@@ -244,16 +256,36 @@ def evaluate(out: Path, result: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         copy = copied(Path(folder))
         here = variables(json.loads((out / "params.json").read_text()), 0, Path(folder), copy)
-        here |= {"AR_RUN_DIR": str(out / "run"), "AR_MODEL_DIR": str(out / "model")}
+        here.update({"AR_RUN_DIR": str(out / "run"), "AR_MODEL_DIR": str(out / "model")})
         done = subprocess.run(HOW["evaluate"], cwd=copy, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    numbers = Numbers()
-    numbers.read(done.stdout.decode("utf-8", "replace").splitlines())
+    numbers, lines = Numbers(), done.stdout.decode("utf-8", "replace").splitlines()
+    numbers.read(lines)
     if done.returncode:
         sys.exit(done.returncode)
-    numbers.leave(result)
+    if HOW["metric"]:
+        numbers.leave(result)
+    else:
+        result.write_text(json.dumps(last_result(lines)))
+
+
+def last_result(lines: Iterable[str]) -> dict[str, Any]:
+    """The last number that was printed, or a result as the engine takes it, as a line of JSON."""
+    for line in reversed([*lines]):
+        with suppress(ValueError):
+            result = json.loads(line)
+            if isinstance(result, dict) and RESULTS & {*result}:
+                return result
+        if numbers := BARE.findall(SPREAD.sub("", line)):
+            return {"score": float(numbers[-1])}
+    sys.exit('the evaluation printed no number: its last one is the score, or {"score": number}')
 
 
 if __name__ == "__main__":
+    if "--" in sys.argv:
+        own, given = sys.argv[: sys.argv.index("--")], sys.argv[sys.argv.index("--") + 1 :]
+        if re.match(r"python[\d.]*$", Path(given[0]).name):  # whichever was named, it runs this already
+            given[0] = sys.executable
+        sys.argv, HOW["command"], HOW["evaluate"] = own, given, given
     if sys.argv[1:] == ["act"]:
         runpy.run_path(str(HERE / "act.py"), run_name="__main__")
     elif sys.argv[1:2] == ["judge"]:

@@ -28,7 +28,7 @@ def main() -> None:
     buffer = {"buffer_size": 1} if ALGORITHM in ("dqn", "qrdqn", "ddpg", "sac", "her", "td3", "tqc", "crossq") else {}
     model = ALGOS[ALGORITHM].load(model_path, device="cpu", **buffer)
     returns, _ = evaluate_policy(model, env, n_eval_episodes=int(EPISODES), return_episode_rewards=True)
-    print(json.dumps({"units": [float(value) for value in returns]}))
+    sys.stdout.write(json.dumps({"units": [float(value) for value in returns]}) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""Programs that a user's own Python runs for `compare`; they import nothing of ours."""
