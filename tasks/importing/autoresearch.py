@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _parameters, _runner, _source
+from tasks.importing import Imported, Importer, Term, _original, _parameters, _runner
 from tasks.importing._original import REPOSITORY
 
 SCRIPT, INSTRUCTIONS = "train.py", "program.md"
@@ -62,18 +62,18 @@ class Autoresearch(Importer):
             return f"no {', no '.join(missing)} in it"
         harness = EVALUATE if is_played else PREPARE
         texts = [_original.read_text(folder / name) for name in (SCRIPT, harness)]
-        trees = [_source.parsed(folder / name) for name in (SCRIPT, harness)]
-        if harness.removesuffix(".py") not in _source.imports(trees[0]):
+        trees = [_original.parsed(folder / name) for name in (SCRIPT, harness)]
+        if harness.removesuffix(".py") not in _original.imports(trees[0]):
             raise Refused(
                 f"{folder}: {SCRIPT} imports no {harness.removesuffix('.py')}, so it may not be what is edited "
                 "and run: write an environment.toml for it (docs/environments.md)"
             )
         page = folder / INSTRUCTIONS
         instructions = _original.read_text(page) if page.is_file() else ""
-        constants, frozen = map(_source.constants, trees)
+        constants, frozen = map(_original.constants, trees)
         space, seeds = _parameters.guesses(constants), [name for name in constants if _parameters.is_seed(name)]
         metric, direction = _score(page, instructions, is_played)
-        needs_hub = any(HUGGING_FACE & _source.imports(tree) for tree in trees)
+        needs_hub = any(HUGGING_FACE & _original.imports(tree) for tree in trees)
         # The hub's token lies beside its cache and stays out of reach.
         hub = [str(Path(os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface", "hub"))] if needs_hub else []
         data = _data(texts)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from environments.plugins import Refused
 from environments.score import METRIC
-from tasks.importing import Imported, Importer, Term, _original, _runner, _source
+from tasks.importing import Imported, Importer, Term, _original, _runner
 from tasks.importing._original import REPOSITORY
 from tasks.importing._parameters import guesses, is_seed
 
@@ -29,10 +29,10 @@ class Cleanrl(Importer):
     """A script like CleanRL's ppo.py: options of tyro.cli or argparse, and add_scalar."""
 
     def read(self, place: str) -> Imported | str:
-        path, tree = Path(place), _source.script(place)
+        path, tree = Path(place), _original.script(place)
         if isinstance(tree, str):
             return tree
-        options = _source.options(tree)
+        options = _original.options(tree)
         if not options.dataclass and not options.values:
             return "it gives no dataclass of its own to tyro.cli, and argparse no option with a default"
         if "add_scalar" not in _original.read_text(path):
@@ -72,9 +72,7 @@ class Cleanrl(Importer):
             metric=metric,
             how=how,
             keys=keys,
-            originals={
-                f"{REPOSITORY}/{file}": each for file, each in {path.name: path, **_source.local_modules(path)}.items()
-            },
+            originals={f"{REPOSITORY}/{file}": each for file, each in _original.with_modules(path).items()},
             seeds=seeds,
             stand_ins=("tyro", _runner.TENSORBOARD),
             left=left,
@@ -82,7 +80,7 @@ class Cleanrl(Importer):
         )  # fmt: skip
 
 
-def _option(values: dict[str, _source.Literal], names: tuple[str, ...], kind: type) -> str:
+def _option(values: dict[str, _original.Literal], names: tuple[str, ...], kind: type) -> str:
     """The first of some options that has a value of that type other than 0; empty if none has."""
     fitting = (name for name, one in values.items() if name.replace("-", "_") in names and type(one) is kind and one)
     return next(fitting, "")
@@ -90,8 +88,8 @@ def _option(values: dict[str, _source.Literal], names: tuple[str, ...], kind: ty
 
 def _metric(path: Path, tree: ast.Module) -> str:
     """The logged scalar that holds the return of training episodes. Refused if it is not seen."""
-    calls = _source.calls(tree, "add_scalar")
-    logged = dict.fromkeys(_source.literal(call.args[0]) for call in calls if call.args)
+    calls = _original.calls(tree, "add_scalar")
+    logged = dict.fromkeys(_original.literal(call.args[0]) for call in calls if call.args)
     names = [name for name in logged if isinstance(name, str) and not name.startswith("eval")]
     for wanted in (r"(.*/)?episodic_return", r".*episodic_return", r".*(return|reward)s?"):
         fitting = [name for name in names if re.fullmatch(wanted, name) and re.fullmatch(METRIC, name)]

@@ -10,12 +10,12 @@ from typing import Any
 
 from environments import plugins
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _runner, _sb3, _source
+from tasks.importing import Imported, Importer, Term, _original, _runner, sb3
 from tasks.importing._original import REPOSITORY
 from tasks.importing._parameters import ConvertedParameter, choice, is_number, number, sections
 
 ENTRY, SAMPLER, STEPS = "hyperparams.yml", "hyperparams_opt.py", "n_timesteps"
-CLASSES = {name.lower(): name for name in _sb3.DEFAULTS} | {"ppo_lstm": "RecurrentPPO"}
+CLASSES = {name.lower(): name for name in sb3.DEFAULTS} | {"ppo_lstm": "RecurrentPPO"}
 WRAPPED = ("env_wrapper", "vec_env_wrapper", "frame_stack")
 
 
@@ -44,7 +44,7 @@ class RlZoo(Importer):
         if rest := [key for key in entry if key not in (*space, STEPS)]:
             left.append(Term(", ".join(rest), f"as they are in {ENTRY}: edit it, or put them into [space]"))
         steps, kwargs = plain[STEPS], entry.get("env_kwargs")
-        return _sb3.environment(
+        return sb3.environment(
             f"{algorithm} on {name}", f"RL Zoo's entry {name} in {path}", [ENTRY],
             {f"{REPOSITORY}/{ENTRY}": str(yaml.safe_dump({name: entry}, sort_keys=False))},
             program=path,
@@ -96,16 +96,16 @@ def _sampler(path: Path) -> Path | None:
 
 def _suggested(sampler: Path, algorithm: str) -> dict[str, tuple[str, list[Any]]]:
     """What the sampler of an algorithm suggests, by name: the kind of range, and its values or ends."""
-    functions = {node.name: node for node in _source.parsed(sampler).body if isinstance(node, ast.FunctionDef)}
+    functions = {node.name: node for node in _original.parsed(sampler).body if isinstance(node, ast.FunctionDef)}
     function = functions.get(f"sample_{algorithm}_params")
     ranges: dict[str, tuple[str, list[Any]]] = {}
     while function and not ranges:  # one that only calls another has the ranges of that
-        for call in _source.calls(function, "suggest_int", "suggest_float", "suggest_categorical"):
-            name, *rest = map(_source.literal, call.args[:3])
+        for call in _original.calls(function, "suggest_int", "suggest_float", "suggest_categorical"):
+            name, *rest = map(_original.literal, call.args[:3])
             values = call.args[1].elts if isinstance(call.args[1], ast.List) else []
             kind = ast.unparse(call.func).rpartition("_")[2]
-            ranges[str(name)] = kind, [_source.literal(value) for value in values] or rest
-        inner = [ast.unparse(call.func) for call in _source.calls(function)]
+            ranges[str(name)] = kind, [_original.literal(value) for value in values] or rest
+        inner = [ast.unparse(call.func) for call in _original.calls(function)]
         function = next((functions[name] for name in inner if name.startswith("sample_") and name in functions), None)
     return ranges
 
@@ -117,7 +117,7 @@ def _ranges(
 
     A power of two that the sampler draws becomes a choice of its values, and one minus a value that value.
     """
-    values = {**_sb3.DEFAULTS[algorithm], **entry}
+    values = {**sb3.DEFAULTS[algorithm], **entry}
     made: dict[str, ConvertedParameter] = {}
     for drawn, (kind, ends) in suggested.items():
         name = drawn.removeprefix("one_minus_").removesuffix("_pow")
@@ -134,4 +134,4 @@ def _ranges(
             low, high = min(ends[0], default), max(ends[1], default)
             log = low > 0 and high / low > 20 and not drawn.startswith("one_minus_")
             made[name] = number(low, high, whole=kind == "int", log=log, default=default)
-    return sections(made)["space"] or _sb3.space(algorithm, entry)
+    return sections(made)["space"] or sb3.space(algorithm, entry)

@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 import ast
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _sb3, _source
-from tasks.importing._original import REPOSITORY
-from tasks.importing._parameters import is_plain
-from tasks.importing._sb3 import DEFAULTS
-from tasks.importing._source import Literal
+from tasks.importing import Imported, Importer, Term, _original, _runner
+from tasks.importing._original import REPOSITORY, Literal
+from tasks.importing._parameters import guesses, is_number, is_plain
+from tasks.sandbox.interpreter import interpreter_of
 
+BUDGET_SECONDS = 1200.0
+"""No such program states how long it may take."""
+EPISODES = 100
+ON_POLICY = {"learning_rate": 3e-4, "n_steps": 2048, "gamma": 0.99, "gae_lambda": 0.95}
+OFF_POLICY = {"learning_rate": 3e-4, "batch_size": 256, "gamma": 0.99, "tau": 0.005}
+DEFAULTS: dict[str, dict[str, float]] = {
+    "PPO": {**ON_POLICY, "batch_size": 64, "n_epochs": 10, "clip_range": 0.2},
+    "RecurrentPPO": {**ON_POLICY, "n_steps": 128, "batch_size": 128, "n_epochs": 10, "clip_range": 0.2},
+    "A2C": {**ON_POLICY, "learning_rate": 7e-4, "n_steps": 5, "gae_lambda": 1.0},
+    "TRPO": {**ON_POLICY, "learning_rate": 1e-3, "batch_size": 128},
+    "SAC": OFF_POLICY,
+    "TQC": OFF_POLICY,
+    "TD3": {**OFF_POLICY, "learning_rate": 1e-3},
+    "DDPG": {**OFF_POLICY, "learning_rate": 1e-3},
+    "CrossQ": {"learning_rate": 1e-3, "batch_size": 256, "gamma": 0.99},
+    "DQN": {"learning_rate": 1e-4, "batch_size": 32, "gamma": 0.99, "exploration_fraction": 0.1},
+    "QRDQN": {"learning_rate": 5e-5, "batch_size": 32, "gamma": 0.99},
+    "ARS": {"learning_rate": 0.02},
+}
+"""The algorithms whose models the judge can play, with what their constructors take where a program says nothing."""
+SEARCHED = {name for defaults in DEFAULTS.values() for name in defaults} | {
+    "ent_coef", "vf_coef", "max_grad_norm", "train_freq", "gradient_steps", "target_update_interval",
+    "exploration_final_eps", "learning_starts", "policy_delay", "target_kl", "use_sde", "sde_sample_freq",
+}  # fmt: skip
+"""Arguments of constructors that say how is learned."""
+STEPS = "total_timesteps"
 MODULES = ("stable_baselines3", "sb3_contrib")
 COMMON = sys.stdlib_module_names | {*MODULES, "gymnasium", "gym", "numpy", "torch", "yaml", "wandb", "optuna", "rich"}
 """Modules that hold no environment of the user's."""
@@ -38,21 +64,20 @@ class Sb3(Importer):
     """A script that trains a model of stable_baselines3 or sb3_contrib."""
 
     def read(self, place: str) -> Imported | str:
-        tree = _source.script(place)
+        tree = _original.script(place)
         if isinstance(tree, str):
             return tree
-        if not _source.imports(tree) & {*MODULES} or not [*_source.calls(tree, *DEFAULTS)]:
+        if not _original.imports(tree) & {*MODULES} or not [*_original.calls(tree, *DEFAULTS)]:
             return f"it makes no model of {' or '.join(MODULES)}: {', '.join(DEFAULTS)}"
         script = Script(Path(place))
         path, name, problem, space, entry = script.path, script.path.name, script.problem, script.space, script.entry
-        modules = {file: each for file, each in _source.local_modules(path).items() if file != name}
-        originals = {name: path, **modules, **script.files}
-        files: dict[str, str | Path] = {f"{REPOSITORY}/{file}": each for file, each in originals.items()}
+        own = _original.with_modules(path)
+        files: dict[str, str | Path] = {f"{REPOSITORY}/{file}": each for file, each in (own | script.files).items()}
         if ":" in problem["id"]:  # the judge finds its modules in the environment's folder
-            files |= modules
+            files |= {file: each for file, each in own.items() if file != name}
         if entry:
             files |= {f"{JUDGED}.py": REGISTER.format(entry)}
-        return _sb3.environment(
+        return environment(
             f"{path.stem} on {(entry or problem['id']).rpartition(':')[2]}", f"the Stable-Baselines3 script {path}",
             [name, *filter(None, [script.yaml])], files,
             program=path,
@@ -68,19 +93,19 @@ class Script:
     """A script as read."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.tree = path, _source.parsed(path)
-        self.options, self.named = _source.options(self.tree).values, _source.assigned(self.tree)
-        self.files = _source.named_files(self.tree, path.parent)
+        self.path, self.tree = path, _original.parsed(path)
+        self.options, self.named = _original.options(self.tree).values, _original.assigned(self.tree)
+        self.files = _original.named_files(self.tree, path.parent)
         self.yaml = next((file for file in self.files if Path(file).suffix in (".yml", ".yaml")), "")
         """The file with its settings; empty if it names none."""
         table = _original.yaml_table(self.files[self.yaml]) if self.yaml else ""
         every = {} if isinstance(table, str) else dict(_original.flat(table.content))
         self.settings = {name: value for name, value in every.items() if is_plain(value)}
-        self.call = next(_source.calls(self.tree, *DEFAULTS))
+        self.call = next(_original.calls(self.tree, *DEFAULTS))
         self.algorithm = ast.unparse(self.call.func).rpartition(".")[2]
         self.stated = self._stated()
         """The arguments of the constructor by name, those of `**table` among them; None where one is computed."""
-        self.space = _sb3.space(self.algorithm, self.stated)
+        self.space = space(self.algorithm, self.stated)
         self.entry = ""
         """The class of the environment, with its module, where it has no registered id."""
         self.problem = self._problem()
@@ -89,19 +114,19 @@ class Script:
     def value(self, node: ast.expr | None) -> Literal | None:
         """A literal, a name that is assigned one, an option's default in `args.name`, a setting in `config["name"]`."""
         if isinstance(node, ast.Name):
-            return _source.literal(self.named.get(node.id))
+            return _original.literal(self.named.get(node.id))
         if isinstance(node, ast.Attribute):
             return next((value for name, value in self.options.items() if name.replace("-", "_") == node.attr), None)
         keys: list[str] = []
         while isinstance(node, ast.Subscript):
-            keys.insert(0, str(_source.literal(node.slice)))
+            keys.insert(0, str(_original.literal(node.slice)))
             node = node.value
-        return self.settings.get(".".join(keys)) if keys else _source.literal(node)
+        return self.settings.get(".".join(keys)) if keys else _original.literal(node)
 
     def _stated(self) -> dict[str, Literal | None]:
         named = {word.arg: self.value(word.value) for word in self.call.keywords if word.arg}
         for table in [word.value for word in self.call.keywords if word.arg is None]:
-            entries = _source.entries(self.named.get(ast.unparse(table), table))
+            entries = _original.entries(self.named.get(ast.unparse(table), table))
             settings = {name.rpartition(".")[2]: value for name, value in self.settings.items()}
             named |= {name: self.value(node) for name, node in entries.items()} if entries else settings
             if not entries and not settings:  # not seen: anything may be in it
@@ -111,7 +136,7 @@ class Script:
     @property
     def steps(self) -> int:
         """What the one call of `learn` gets; 0 where that is no number, there are several, or it is in a loop."""
-        calls = [*_source.calls(self.tree, "learn")]
+        calls = [*_original.calls(self.tree, "learn")]
         loops = [node for node in ast.walk(self.tree) if isinstance(node, ast.For | ast.While)]
         if len(calls) != 1 or any(calls[0] in ast.walk(loop) for loop in loops):
             return 0
@@ -121,12 +146,12 @@ class Script:
 
     def _problem(self) -> dict[str, Any]:
         given = {word.arg: word.value for word in self.call.keywords}.get("env", (*self.call.args, None, None)[1])
-        makers = _source.calls(self.tree, "make", "make_vec_env", "make_atari_env")
+        makers = _original.calls(self.tree, "make", "make_vec_env", "make_atari_env")
         for named, call in [(given, None), *((call.args[0], call) for call in makers if call.args)]:
             if isinstance(gym_id := self.value(named), str):  # PPO("MlpPolicy", "CartPole-v1")
                 return {"id": self._with_module(gym_id), **(self._arguments(call) if call else {})}
-        made = {ast.unparse(call.func): call for call in _source.calls(self.tree)}
-        made |= {ast.unparse(call.args[0]): call for call in _source.calls(self.tree, "make_vec_env") if call.args}
+        made = {ast.unparse(call.func): call for call in _original.calls(self.tree)}
+        made |= {ast.unparse(call.args[0]): call for call in _original.calls(self.tree, "make_vec_env") if call.args}
         imports = [node for node in ast.walk(self.tree) if isinstance(node, ast.ImportFrom)]
         for module, name in ((str(node.module), alias.name) for node in imports for alias in node.names):
             if name in made and name[:1].isupper() and module.partition(".")[0] not in COMMON:
@@ -140,13 +165,13 @@ class Script:
     def _with_module(self, gym_id: str) -> str:
         """An id with the module that registers it, where gymnasium here does not know it and one may be it."""
         known = import_module("gymnasium").registry if find_spec("gymnasium") else {}
-        modules = _source.imports(self.tree) - COMMON
+        modules = _original.imports(self.tree) - COMMON
         return gym_id if ":" in gym_id or gym_id in known or len(modules) != 1 else f"{modules.pop()}:{gym_id}"
 
     def _arguments(self, call: ast.Call) -> dict[str, Any]:
         """Keys of [control] by the arguments that make an environment, as far as they are seen."""
         words = {word.arg: word.value for word in call.keywords if word.arg and word.arg not in MAKING}
-        words |= _source.entries(words.pop("env_kwargs", None))
+        words |= _original.entries(words.pop("env_kwargs", None))
         values = {name: value for name, node in words.items() if (value := self.value(node)) is not None}
         limit = {name: values.pop(name) for name in ("max_episode_steps",) if name in values}
         return {**limit, **({"kwargs": values} if values else {})}
@@ -159,3 +184,61 @@ class Script:
             yield Term(", ".join(rest), "as the script gives them: computed, or no range can be guessed")
         if not self.steps:
             yield Term("total timesteps", "not one number: the script's own, and budget_seconds")
+
+
+def space(algorithm: str, stated: Mapping[str, object]) -> dict[str, dict[str, Any]]:
+    """Ranges around what the constructor gets, or takes by default; none around 0 and 1, which may be ends."""
+    return guesses({
+        name: value for name, value in {**DEFAULTS[algorithm], **stated}.items()
+        if name in SEARCHED and (isinstance(value, bool) or is_number(value)) and value not in (0, 1)
+    })  # fmt: skip
+
+
+def environment(
+    title: str, origin: str, edited: Sequence[str], files: Mapping[str, str | Path], *, program: Path,
+    call: Mapping[str, Any], space: Mapping[str, Any], steps: int, problem: Mapping[str, Any], left: Iterable[Term],
+) -> Imported:  # fmt: skip
+    """The environment of a program.
+
+    Args:
+        edited: Files in `repository/`, the main one first.
+        files: The original's, by place.
+        program: Where it lies.
+        call: What programs/sb3_call.py is told.
+        steps: Of the budget; 0: the program's own.
+        problem: Keys of [control].
+    """
+    python = _runner.python_of(program)
+    control = {**problem, "episodes": EPISODES, "other_episodes": 0, "start_seconds": 180.0}
+    if python and ":" in str(problem["id"]):  # a module that only the program's own environment may have
+        own = interpreter_of(python)
+        folders = [*own.prefixes[0].glob("lib/python3*/site-packages"), *(path.parent for path in own.editable)]
+        control["packages"] = list(dict.fromkeys(map(str, folders)))
+    return _runner.imported(
+        title.replace(" ", "-"), origin, edited[0],
+        f"It trains an agent with Stable-Baselines3; the judge plays the model that it saves in {problem['id']}.\n",
+        title=title,
+        program=program,
+        metric="return",
+        how={
+            "command": ["${interpreter}", "-m", "sb3_call"], "keeps_files": True, "says_ready": True,
+            "defaults": {name: table["default"] for name, table in space.items()},
+            "own": {STEPS: "budget_steps"} if steps else {},
+            "variables": {"SB3_CALL": json.dumps(call), "SDL_VIDEODRIVER": "dummy", "WANDB_MODE": "disabled"},
+        },
+        keys={
+            "direction": "maximize", "editable": [f"{REPOSITORY}/{file}" for file in edited],
+            "budget_seconds": BUDGET_SECONDS, "budget_steps": steps or None,
+            "startup_seconds": 120.0, "grace_seconds": 60.0, "space": space,
+            "requires": None if python else {"stable_baselines3": "pip install stable-baselines3"},
+        },
+        originals=files,
+        control=control,
+        stand_ins=["sb3_call"],
+        left=(
+            *left,
+            Term("what it prints and evaluates", "no score: the judge plays the saved model (docs/your-own-script.md)"),
+            Term("seed", "the seed of the run, whether the program takes one or not"),
+            Term("no time limit in it", f"budget_seconds = {BUDGET_SECONDS:g}, a guess; learning ends then, and saves"),
+        ),
+    )  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _runner, _source
+from tasks.importing import Imported, Importer, Term, _original, _runner
 from tasks.importing._original import REPOSITORY, Table
 from tasks.importing._parameters import ConvertedParameter, choice, is_number, is_seed, number, sections
 
@@ -99,7 +99,7 @@ def _command(sweep: Table) -> list[str]:
 def _defaults(program: Path) -> dict[str, Any]:
     """The program's own defaults, as far as they are seen, with _ for - in their names."""
     try:
-        options = _source.options(_source.parsed(program)).values
+        options = _original.options(_original.parsed(program)).values
     except Refused:  # of another Python, or in another language
         return {}
     return {name.replace("-", "_"): _number(value) for name, value in options.items()}
