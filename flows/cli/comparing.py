@@ -27,7 +27,6 @@ from filelock import FileLock, Timeout
 from pydantic import TypeAdapter
 
 import environments
-from environments import Environment
 from environments.judges import BlockUnits, ComparisonBlock
 from environments.plugins import Refused
 from environments.score import Score
@@ -60,12 +59,12 @@ ONE_RUN = ("ignores its seed", "learned nothing")
 """How the reasons begin for which all runs of an arm are one and the same."""
 EXIT_CODES = {"better": 0, "not shown": 1, "worse": 3}
 """By the verdict, which is about A."""
-ABOUT: dict[BlockUnits, str] = {
-    "fresh": "each run was judged on fresh units",
-    "disjoint": "each run was judged on questions of its own: this is about questions like those of the pool",
-    "same": "all runs were judged on the same units: this is about these units, and may be otherwise on others",
+ABOUT: dict[BlockUnits, list[str]] = {
+    "fresh": [],
+    "disjoint": ["each run was judged on questions of its own: this is about questions like those of the pool"],
+    "same": ["all runs were judged on the same units: this is about these units, and may be otherwise on others"],
 }
-"""What the result is about."""
+"""What the result is about, where that is not plain."""
 Counts = tuple[int, int]
 
 
@@ -85,32 +84,6 @@ class Declaration:
     levels: tuple[float, ...] = ()
     """One-sided error that may be spent by each group."""
 
-    def with_more(self, counts: Counts, environment: Environment) -> Declaration:
-        """With another group of runs, in an order in which the arms take turns at random. Raises Refused: the best
-        result of all could not show a difference.
-        """
-        draw, jobs, order = random.Random(f"{self.seed}/{len(self.groups)}"), self.jobs, dict[Job, float]()
-        for arm, count in zip(self.sides, counts, strict=True):
-            mine = [job for job in jobs if job.arm == arm]
-            for n in range(count):
-                block = ComparisonBlock(1 + len(order), sum(counts))  # of a finite pool, whose questions are shared out
-                units = Draw(secrets.randbelow(2**63), block)
-                echo = mine[0].draw if len(mine) == 1 else None
-                mine.append(Job(arm, 1 + len(mine), draw.randrange(2**31), units, echo))
-                order[mine[-1]] = (n + draw.random()) / count
-        level = (self.levels[-1] + LEVEL) / 2 if self.levels else FIRST_SHARE["one"] * LEVEL
-        groups = (*self.groups, tuple(sorted(order, key=order.__getitem__)))
-        more = replace(self, groups=groups, levels=(*self.levels, level))
-        least = math.prod(least_p(more.counts(group)) for group in groups)
-        if min(more.counts(more.jobs)) < FEWEST if environment.deterministic else least > level:
-            enough = f"{FEWEST}v{FEWEST}" if environment.deterministic else "4v4, 5v3"
-            raise Refused(f"{counts[0]}v{counts[1]}: so few runs cannot show a difference: give {enough} or more")
-        return more
-
-    def counts(self, group: Sequence[Job]) -> Counts:
-        a = sum(job.arm == "a" for job in group)
-        return a, len(group) - a
-
     @property
     def jobs(self) -> list[Job]:
         return [job for group in self.groups for job in group]
@@ -125,6 +98,39 @@ class Match:
 
     stage: Stage
     declared: Declaration
+
+    def with_more(self, counts: Counts) -> Match:
+        """Declare another group of runs, in an order in which the arms take turns at random; none where no further run
+        can help. Raises Refused: the best result of all could not show a difference, or too few questions are left of a
+        finite pool, which all runs share out.
+        """
+        known, problem = self.declared, self.stage.environment
+        if self.flaw(self.finished()):
+            return self
+        draw, jobs, order = random.Random(f"{known.seed}/{len(known.groups)}"), known.jobs, dict[Job, float]()
+        for arm, count in zip(known.sides, counts, strict=True):
+            mine = [job for job in jobs if job.arm == arm]
+            for n in range(count):
+                block = ComparisonBlock(1 + len(order), sum(counts))
+                units = Draw(secrets.randbelow(2**63), block)
+                echo = mine[0].draw if len(mine) == 1 else None
+                mine.append(Job(arm, 1 + len(mine), draw.randrange(2**31), units, echo))
+                order[mine[-1]] = (n + draw.random()) / count
+        level = (known.levels[-1] + LEVEL) / 2 if known.levels else FIRST_SHARE["one"] * LEVEL
+        groups = (*known.groups, tuple(sorted(order, key=order.__getitem__)))
+        arms = [(sum(job.arm == "a" for job in group), sum(job.arm == "b" for job in group)) for group in groups]
+        too_few, enough = math.prod(map(least_p, arms)) > level, "4v4, 5v3"
+        if problem.deterministic:
+            too_few, enough = min(sum(a for a, _ in arms), sum(b for _, b in arms)) < FEWEST, f"{FEWEST}v{FEWEST}"
+        if too_few:
+            raise Refused(f"{counts[0]}v{counts[1]}: so few runs cannot show a difference: give {enough} or more")
+        made = problem.prepared and read(problem.prepared)
+        has = 0 if known.groups else made.questions.get("confirm", len(order)) if made else len(order)
+        if problem.judge.block_units == "disjoint" and has < len(order):
+            raise Refused(f"the pool for confirm has {has} questions left, and each of {len(order)} runs needs one")
+        more = replace(self, declared=replace(known, groups=groups, levels=(*known.levels, level)))
+        write_atomic(self.stage.folder / FILE, DECLARATION.dump_json(more.declared, indent=2).decode() + "\n")
+        return more
 
     def play(self) -> dict[str, Any]:
         """Make the runs that are missing; the content of comparison.json. Refused if another process is at it."""
@@ -158,32 +164,33 @@ class Match:
 
     def document(self, done: Sequence[FreshRun]) -> dict[str, Any]:
         """What the runs show."""
-        problem, declared, flaw = self.stage.environment, self.declared, self.flaw(done)
-        a, b = ([one.score for one in done if one.arm == arm] for arm in declared.sides)
-        test, level, units = None if flaw else self._test(done), 2 * declared.levels[-1], problem.judge.block_units
-        shown, names = verdict(test, a, b, level), [side.text for side in declared.sides.values()]
-        words = f"nothing to compare: {flaw}" if flaw else sentence(test, shown, names, a, b, units)
-        sides = {
-            arm: {"named": side.text, "params": side.params, "edited": side.edit is not None, "score": _mean(scores)}
-            for (arm, side), scores in zip(declared.sides.items(), (a, b), strict=True)
-        }
+        problem, known, flaw = self.stage.environment, self.declared, self.flaw(done)
+        test = None if flaw else difference(self._groups(done), known.levels, problem.deterministic)
+        scores = {arm: [one.score for one in done if one.arm == arm] for arm in known.sides}
+        level, units = 2 * known.levels[-1], problem.judge.block_units
+        shown, words = judged(
+            test, [side.text for side in known.sides.values()], scores["a"], scores["b"], level, units
+        )
+        sides = {}
+        for arm, side in known.sides.items():
+            values = [score.value for score in scores[arm] if score.value is not None]
+            mean = statistics.fmean(values) if values else None
+            sides[arm] = {"named": side.text, "params": side.params, "edited": side.edit is not None, "score": mean}
         return {
             **sides, "environment": problem.name, "metric": problem.metric, "direction": problem.direction,
-            "seed": declared.seed,
+            "seed": known.seed,
             "runs": [{"arm": one.arm.upper(), "number": one.number, **self.stage.facts(one)} for one in done],
             **{key: test and getattr(test, key) for key in ("gain", "low", "high", "p")},
-            "level": level, "verdict": shown, "units": units, "words": words, "directory": str(self.stage.folder),
+            "level": level, "verdict": shown, "units": units,
+            "words": f"nothing to compare: {flaw}" if flaw else words, "directory": str(self.stage.folder),
         }  # fmt: skip
 
-    def _test(self, done: Sequence[FreshRun]) -> Comparison | None:
-        """The test of all groups; crashed runs are left out."""
-        utilities = {(one.arm, one.number): one.score.utility for one in done if one.score.n}
-        groups = []
-        for jobs in self.declared.groups:
-            keys = [(job.arm, job.number) for job in jobs]
-            mine, theirs = ([utilities[key] for key in keys if key[0] == arm and key in utilities] for arm in "ab")
-            groups.append((mine, theirs))
-        return difference(groups, self.declared.levels, self.stage.environment.deterministic)
+    def _groups(self, done: Sequence[FreshRun]) -> list[Group]:
+        """The utilities of both arms, by the group that brought them; crashed runs are left out."""
+        known = {(one.arm, one.number): one.score.utility for one in done if one.score.n}
+        keys = [[(job.arm, job.number) for job in jobs] for jobs in self.declared.groups]
+        a, b = ([[known[key] for key in group if key[0] == arm and key in known] for group in keys] for arm in "ab")
+        return [*zip(a, b, strict=True)]
 
 
 def difference(groups: Sequence[Group], levels: Sequence[float], deterministic: bool = False) -> Comparison | None:
@@ -199,26 +206,21 @@ def difference(groups: Sequence[Group], levels: Sequence[float], deterministic: 
     return Comparison(one.gain, one.low, high, min(2 * min(one.p, other.p), 1.0))
 
 
-def verdict(test: Comparison | None, a: Sequence[Score], b: Sequence[Score], level: float) -> str:
-    """Whether A is `better`, `worse` or `not shown`: of a side with a crashed run only its lucky runs are known."""
-    if test is None or test.p > level or not test.gain:
-        return "not shown"
-    ahead = "better" if test.gain > 0 else "worse"
-    return "not shown" if any(score.value is None for score in (a if test.gain > 0 else b)) else ahead
-
-
-def sentence(
-    test: Comparison | None, verdict: str, names: Sequence[str], a: Sequence[Score], b: Sequence[Score],
+def judged(
+    test: Comparison | None, names: Sequence[str], a: Sequence[Score], b: Sequence[Score], level: float,
     units: BlockUnits,
-) -> str:  # fmt: skip
-    """Which side is better and by at least how much, what that is about, and which runs crashed."""
+) -> tuple[str, str]:  # fmt: skip
+    """Whether A is `better`, `worse` or `not shown`; in words: by how much at least, what that is about, which runs
+    crashed. Of a side with a crashed run only its lucky runs are known: it is not shown to be better.
+    """
+    errors = {arm: [score.error for score in scores if score.value is None] for arm, scores in (("A", a), ("B", b))}
     crashes = [
-        f"{len(errors)} of {len(scores)} runs of {arm} crashed ({single_runs.first_line(errors[0])})"
-        for arm, scores in (("A", a), ("B", b))
-        if (errors := [score.error for score in scores if score.value is None])
+        f"{len(why)} of {len(scores)} runs of {arm} crashed ({single_runs.first_line(why[0])})"
+        for (arm, why), scores in zip(errors.items(), (a, b), strict=True)
+        if why
     ]
     if test is None:
-        return "\n".join(["nothing to compare: each side needs two runs with a score", *crashes])
+        return "not shown", "\n".join(["nothing to compare: each side needs two runs with a score", *crashes])
     is_a, gain = test.gain >= 0, number(abs(test.gain))
     ahead, (winner, loser) = ("A", names) if is_a else ("B", names[::-1])
     counts = " v ".join(str(sum(score.value is not None for score in arm)) for arm in (a, b))
@@ -226,13 +228,12 @@ def sentence(
     if test.low is not None and test.high is not None:
         low, high = map(number, (test.low, test.high) if is_a else (-test.high, -test.low))
         facts, least = f"{100 * CONFIDENCE:.0f} % interval {low}..{high}, {facts}", f", at least {low}"
-    if verdict == "not shown":
-        lead = f"{ahead} is ahead by {gain}" if test.gain else "both have the same mean"
-        first = f"no difference shown: {lead} ({facts})"
-    else:
+    shown, first = "not shown", f"no difference shown: {ahead} is ahead by {gain} ({facts})"
+    if test.p <= level and test.gain and not errors[ahead]:
+        shown = "better" if is_a else "worse"
         first = f"{ahead} is better by {gain}{least} ({facts}): {clean(winner)} beats {clean(loser)}"
     biased = [f"{line}: it is compared without them, which favours it" for line in crashes]
-    return "\n".join([first, ABOUT[units], *biased])
+    return shown, "\n".join([first, *ABOUT[units], *biased])
 
 
 def draw(document: Mapping[str, Any], folder: Path) -> Path:
@@ -273,13 +274,7 @@ def declare(question: Question, counts: Counts | None, isolation: Isolation) -> 
                 file_trees.remove(folder)
                 return earlier
         new = Declaration(problem.name, question.overrides, {**stage.sides}, digest, secrets.randbelow(2**31))
-        new = new.with_more(counts or ((FEWEST, FEWEST) if problem.deterministic else RUNS), problem)
-        made, runs = problem.prepared and read(problem.prepared), len(new.jobs)
-        has = made.questions.get("confirm", runs) if made else runs
-        if problem.judge.block_units == "disjoint" and has < runs:
-            raise Refused(f"the pool for confirm has {has} questions, and each of {runs} runs needs one: --runs less")
-        _write(folder, new)
-    return Match(stage, new)
+        return Match(stage, new).with_more(counts or ((FEWEST, FEWEST) if problem.deterministic else RUNS))
 
 
 def reopen(folder: Path, isolation: Isolation) -> Match:
@@ -295,18 +290,6 @@ def newest() -> Path:
     if not files:
         raise Refused("there is no comparison yet: give two sides (see nightshift compare --help)")
     return files[-1].parent
-
-
-def with_more(match: Match, counts: Counts) -> Match:
-    """With another group of runs. Refused where these share out a finite pool."""
-    problem = match.stage.environment
-    if problem.judge.block_units == "disjoint":
-        raise Refused("--more: the runs have shared out all questions of the pool: make more of them, or compare anew")
-    if match.flaw(match.finished()):
-        return match
-    more = match.declared.with_more(counts, problem)
-    _write(match.stage.folder, more)
-    return replace(match, declared=more)
 
 
 def parse_runs(text: str) -> Counts:
@@ -331,12 +314,3 @@ def show(match: Match, as_json: bool) -> int:
         lines.append("more runs of both may show one: nightshift compare --more 4")
     terminal.tell(document, "\n".join([*lines, f"see {draw(document, stage.folder)}"]), as_json)
     return EXIT_CODES[document["verdict"]]
-
-
-def _write(folder: Path, declaration: Declaration) -> None:
-    write_atomic(folder / FILE, DECLARATION.dump_json(declaration, indent=2).decode() + "\n")
-
-
-def _mean(scores: Sequence[Score]) -> float | None:
-    values = [score.value for score in scores if score.value is not None]
-    return statistics.fmean(values) if values else None

@@ -145,7 +145,7 @@ def compare(
             match = comparing.declare(question, fresh, sandbox)
         else:
             match = comparing.reopen(comparing.newest(), sandbox)
-    return comparing.show(comparing.with_more(match, further) if further else match, json)
+    return comparing.show(match.with_more(further) if further else match, json)
 
 
 def propose(

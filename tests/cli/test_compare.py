@@ -12,7 +12,7 @@ import pytest
 from environments.plugins import Refused
 from environments.score import Score
 from flows.cli import comparing
-from flows.cli.comparing import LEVEL, Match, declare, difference, reopen, with_more
+from flows.cli.comparing import LEVEL, Match, declare, difference, reopen
 from flows.cli.single_runs import between, certified_campaign, isolated, parse_side
 from tasks.system import file_trees
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
@@ -87,8 +87,8 @@ def test_runs_share_out_the_questions_for_confirm_of_a_finite_pool(tmp_path: Pat
     assert found["units"] == "disjoint" and "questions like those of the pool" in found["words"]
     with pytest.raises(Refused, match="the pool for confirm has 8 questions"):
         ready("baseline", '{"x": 0.5}', folder, runs=5)
-    with pytest.raises(Refused, match="shared out all questions"):
-        with_more(match, (4, 4))
+    with pytest.raises(Refused, match="has 0 questions left"):
+        match.with_more((4, 4))
 
 
 @pytest.mark.slow
@@ -102,8 +102,7 @@ def said(a: list[Score], b: list[Score], deterministic: bool = False) -> tuple[s
     """The verdict and the sentence after one group of runs."""
     mine, theirs = ([score.utility for score in arm if score.n] for arm in (a, b))
     found = difference([(mine, theirs)], [0.025], deterministic)
-    judgement = comparing.verdict(found, a, b, 0.05)
-    return judgement, comparing.sentence(found, judgement, ("tuned", "default"), a, b, "fresh")
+    return comparing.judged(found, ("tuned", "default"), a, b, 0.05, "fresh")
 
 
 def test_a_verdict_needs_a_spread_or_that_nothing_is_drawn_at_random() -> None:
@@ -235,7 +234,7 @@ def test_the_same_comparison_goes_on_and_more_runs_are_added_under_what_is_left_
     first = run(match)
     again = ready("baseline", '{"x": 0.5}', folder)
     assert again.stage.folder == match.stage.folder and len(again.finished()) == 8
-    more = with_more(again, (4, 4))
+    more = again.with_more((4, 4))
     assert more.declared.levels[0] < more.declared.levels[1] < LEVEL
     found = run(more)
     assert len(found["runs"]) == 16 and found["runs"][:8] == first["runs"] and found["level"] > first["level"]
