@@ -6,7 +6,6 @@ Prefect reads its settings when this is imported: `settle_in` comes before.
 from __future__ import annotations
 
 import contextlib
-import math
 import secrets
 import shutil
 import statistics
@@ -37,7 +36,6 @@ from tasks.run_checks import learned_nothing, plausible, plausible_beside
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
 from tasks.sandbox.program import CannotStart
-from tasks.stats.design import design_of
 from tasks.stats.permutation import pooled
 from tasks.store.ledger import Ledger, campaigns, freeze
 from tasks.store.workspace import TrialDir
@@ -48,10 +46,6 @@ from tasks.train import UNSANDBOXED, run_program
 from tasks.trial import Params, Proposal, Run, best
 
 FILE, TRIES = "fresh.json", ".tries"
-TRIALS = 20
-"""Of a campaign, for the certificate whose smallest likely gain is told."""
-POWER = 0.8
-"""A gain is said to be shown if it is shown this often."""
 POLL_SECONDS = 0.2
 
 
@@ -322,11 +316,12 @@ def document_of(stage: Stage, done: Sequence[FreshRun]) -> dict[str, Any]:
     """The output of `--json`: the facts of the last run, or of one that crashed, and what all of them say together."""
     problem, last = stage.environment, next((one for one in done if one.score.value is None), done[-1])
     scores = [one.score.value for one in done if one.score.value is not None]
+    noise = pooled([scores])
     return {
         "environment": problem.name, "params": stage.sides["run"].params, "metric": problem.metric,
         "direction": problem.direction, "isolation": stage.isolation.level,
         **stage.facts(last), "steps": last.run.steps, "score": None if last.score.error else statistics.fmean(scores),
-        **noise_of(scores, problem.deterministic), "runs": [stage.facts(one) for one in done],
+        "sd": noise and noise.sd, "runs": [stage.facts(one) for one in done],
     }  # fmt: skip
 
 
@@ -339,28 +334,9 @@ def words(stage: Stage, done: Sequence[FreshRun], document: dict[str, Any]) -> l
     if len(done) > 1:
         mean, sd = number(document["score"]), number(document["sd"])
         lines = [f"{metric} {mean} on average over {len(done)} runs; spread between runs: sd {sd}"]
-    if shown := document["detectable"]:
-        lines.append(
-            f"smallest gain that a certificate likely sees ({POWER:.0%} of the time, {shown['champion']} v "
-            f"{shown['baseline']} fresh runs, as after {TRIALS} trials): {number(shown['gain'])}"
-        )
     if still := learned_nothing(stage.folder.parent / last.run.dir, metric):
         lines.append(f"learned nothing: {still}")
     return lines
-
-
-def noise_of(scores: Sequence[float], deterministic: bool) -> dict[str, Any]:
-    """The spread between runs, and the smallest gain over them that would likely be certified; None below two."""
-    from scipy import special  # type: ignore[import-untyped]
-
-    noise = pooled([scores])
-    if noise is None:
-        return {"sd": None, "detectable": None}
-    design = design_of(TRIALS, deterministic)
-    arms, level = design.groups[-1], design.levels[-1]
-    # A true gain that both arms show with POWER at this level, in the normal approximation.
-    gain = float(special.ndtri(POWER) - special.ndtri(level)) * noise.sd * math.sqrt(1 / arms[0] + 1 / arms[1])
-    return {"sd": noise.sd, "detectable": {"champion": arms[0], "baseline": arms[1], "power": POWER, "gain": gain}}
 
 
 def print_aside(text: str) -> None:

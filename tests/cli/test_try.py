@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from flows.cli.single_runs import POWER, TRIES, Side, in_environment, isolated, measure, noise_of, set_up
-from tasks.stats.permutation import compare
+from flows.cli.single_runs import TRIES, Side, in_environment, isolated, measure, set_up
 from tests.support.noisy import BETTER, DRAW, campaign, noisy, settled
 from tests.support.toy import nightshift, quadratic
-
-
-def test_the_smallest_gain_that_is_told_is_one_that_the_certificate_shows() -> None:
-    noise = noise_of([1.0, 2.0, 3.0, 4.0, 5.0], deterministic=False)
-    assert noise["sd"] == pytest.approx(math.sqrt(2.5))
-    shown = noise["detectable"]
-    arms = shown["champion"], shown["baseline"]
-    assert arms == (4, 5)
-    rng = np.random.default_rng(0)
-    nights = [(rng.normal(shown["gain"], noise["sd"], 4), rng.normal(0, noise["sd"], 5)) for _ in range(1000)]
-    passed = sum(compare([(mine.tolist(), theirs.tolist())], [0.05]).p <= 0.05 for mine, theirs in nights) / 1000
-    assert abs(passed - POWER) < 0.12, "few runs show a little less than the normal approximation says"
-    assert noise_of([2.0], False)["sd"] is None
 
 
 def test_every_run_is_judged_on_units_of_its_own(tmp_path: Path) -> None:
@@ -72,4 +56,4 @@ def test_with_json_there_is_one_document_and_nothing_else(tmp_path: Path, home: 
     )
     found = json.loads(several.stdout)
     assert [row["score"] for row in found["runs"]] == [2.25, 2.25, 2.25] and found["score"] == 2.25
-    assert found["sd"] == 0.0 and found["detectable"]["gain"] == 0.0
+    assert found["sd"] == 0.0
