@@ -72,14 +72,14 @@ def write_environment(folder: Path, kind: str = "command") -> str:
     require(kind, TEMPLATES, "kind")
     source, typed = TEMPLATES[kind], shlex.quote(as_typed(folder))
     if source.is_file():
-        import_environment(str(source), folder, "")
+        import_environment(str(source), folder)
     else:
         _write(folder, {file.name: file for file in source.iterdir() if file.is_file()})
     return f"wrote {folder}\nnext: nightshift env validate {typed} && nightshift run {typed} --trials 5"
 
 
 @env.command(name="import")
-def env_import(place: str, /, *, to: Path | None = None, source: str = "", trust: Trust = False) -> int:
+def env_import(place: str, /, *, to: Path | None = None, trust: Trust = False) -> int:
     """Make an environment of PLACE, a problem of another tool: a folder, a file or a storage URL.
 
     The original is read and stays as it is; nothing of it runs. The new folder is then checked as by env validate.
@@ -88,9 +88,8 @@ def env_import(place: str, /, *, to: Path | None = None, source: str = "", trust
 
     Args:
         to: The new folder. Default: here, by the original's name.
-        source: What PLACE is, where several are recognised.
     """
-    folder, made = import_environment(place, to, source)
+    folder, made = import_environment(place, to)
     page = Path(folder, ACCOUNT)
     print(f"wrote {folder}; {page}:\n", *map(terminal.clean, page.read_text().splitlines()), "", sep="\n", flush=True)
     facts = validation.validate(folder, {}, trust)
@@ -125,11 +124,11 @@ def env_prepare(environment: str, /, *, set_: Settings = None, trust: Trust = Fa
     return preparation.prepare(environment, overrides, json)
 
 
-def import_environment(place: str, to: Path | None, importer: str) -> tuple[str, Imported]:
+def import_environment(place: str, to: Path | None) -> tuple[str, Imported]:
     """Convert what lies at `place` and write the folder; returns it as it is typed, and what was made. Raises Refused:
     `place` is not recognised or cannot be converted, or the folder exists or lies in the original.
     """
-    _, made = imported(place, importer)
+    _, made = imported(place)
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", made.name).strip("-.") or "imported"
     is_here = Path(plain).resolve() == Path(place).resolve()  # the original itself has the name
     folder = to or Path(f"{plain}-nightshift" if is_here else plain)

@@ -71,40 +71,24 @@ class Importer(ABC):
         """
 
 
-def imported(place: str, source: str = "") -> tuple[str, Imported]:
-    """The importer of a folder, file or URL, by name, and what it makes of it. `source` names one where several fit.
+def imported(place: str) -> tuple[str, Imported]:
+    """The importer of a folder, file or URL, by name, and what it makes of it.
 
     Raises:
-        Refused: nothing is there, no importer or several fit, or it cannot be converted.
+        Refused: nothing is there, no importer fits, or it cannot be converted.
         OSError: It cannot be read.
     """
-    names = plugins.names(PACKAGE)
     if re.match(r"(https?|git|ssh)://|git@", place):
         raise Refused(f"{place} is an address, and nothing is downloaded: git clone it, and import what lies there")
     if "://" not in place and not any(Path(each).exists() for each in (place, place.partition("#")[0])):
         raise Refused(f"there is no {place}: give a file, a folder or the URL of a storage")
-    if source:
-        plugins.require(source, names, "source")
-    made: dict[str, Imported | Refused] = {}
-    reasons: dict[str, str] = {}
-    for name in [source] if source else names:
-        try:
-            read: Imported | Refused | str = plugins.load(PACKAGE, name, Importer)().read(place)  # type: ignore[type-abstract]
-        except Refused as refused:
-            read = refused
-        if isinstance(read, str):
-            reasons[name] = read
-        else:
-            made[name] = read
-    if not made:
-        listed = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
-        raise Refused(f"{place} is not recognised:\n{listed}\nSee docs/coming-from.md.")
-    if len(made) > 1:
-        raise Refused(f"{place} can be read as {' and as '.join(made)}: choose one with --source NAME")
-    [(name, result)] = made.items()
-    if isinstance(result, Refused):
-        raise result
-    return name, result
+    reasons = []
+    for name in plugins.names(PACKAGE):
+        read = plugins.load(PACKAGE, name, Importer)().read(place)  # type: ignore[type-abstract]
+        if isinstance(read, Imported):
+            return name, read
+        reasons.append(f"  {name}: {read}")
+    raise Refused("\n".join([f"{place} is not recognised:", *reasons, "See docs/coming-from.md."]))
 
 
 def environment_toml(keys: Mapping[str, Any], origin: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from environments.plugins import Refused
 from environments.score import METRIC
-from tasks.importing import Imported, Importer, Term, _original, _runner
+from tasks.importing import Imported, Importer, Term, _original, _runner, sb3
 from tasks.importing._original import REPOSITORY
 from tasks.importing._parameters import guesses, is_seed
 
@@ -35,8 +35,8 @@ class Cleanrl(Importer):
         options = _original.options(tree)
         if not options.dataclass and not options.values:
             return "it gives no dataclass of its own to tyro.cli, and argparse no option with a default"
-        if "add_scalar" not in _original.read_text(path):
-            return "it never calls add_scalar"
+        if "add_scalar" not in _original.read_text(path) or sb3.makes_model(tree):
+            return "it never calls add_scalar, or makes a model of Stable-Baselines3"
         metric = _metric(path, tree)
         values = options.values
         seeds = [name for name in (*values, *options.others) if is_seed(name) and type(values.get(name, 0)) is int]

@@ -67,7 +67,7 @@ class Sb3(Importer):
         tree = _original.script(place)
         if isinstance(tree, str):
             return tree
-        if not _original.imports(tree) & {*MODULES} or not [*_original.calls(tree, *DEFAULTS)]:
+        if not makes_model(tree):
             return f"it makes no model of {' or '.join(MODULES)}: {', '.join(DEFAULTS)}"
         script = Script(Path(place))
         path, name, problem, space, entry = script.path, script.path.name, script.problem, script.space, script.entry
@@ -87,6 +87,11 @@ class Sb3(Importer):
             problem=problem,
             left=script.left(),
         )  # fmt: skip
+
+
+def makes_model(tree: ast.Module) -> bool:
+    """Whether a script makes a model that it learns: some use these packages for a buffer alone."""
+    return bool(_original.imports(tree) & {*MODULES} and [*_original.calls(tree, *DEFAULTS)])
 
 
 class Script:

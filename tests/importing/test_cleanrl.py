@@ -74,7 +74,7 @@ def script(tmp_path: Path) -> Path:
 def test_a_script_with_a_dataclass_of_options_runs_unchanged_and_the_mean_of_what_it_logs_is_the_score(
     script: Path, tmp_path: Path
 ) -> None:
-    _, made = import_environment(str(script), tmp_path / "here", "")
+    _, made = import_environment(str(script), tmp_path / "here")
     environment = environments.load(tmp_path / "here")
     assert (environment.metric, environment.direction) == ("charts/episodic_return", "maximize")
     assert environment.defaults == {
@@ -114,7 +114,7 @@ def test_a_script_that_cannot_be_carried_is_refused_with_the_reason(
 ) -> None:
     script.write_text(SCRIPT.replace(old, new))
     with pytest.raises(Refused, match=re.compile(reason, re.DOTALL)):
-        import_environment(str(script), tmp_path / "here", "")
+        import_environment(str(script), tmp_path / "here")
     assert not (tmp_path / "here").exists()
 
 

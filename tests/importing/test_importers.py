@@ -125,7 +125,7 @@ def filled(folder: Path, files: Mapping[str, str]) -> Path:
 
 
 def imported_from(place: Path, to: Path) -> Environment:
-    import_environment(str(place), to, "")
+    import_environment(str(place), to)
     return environments.load(to)
 
 
@@ -176,7 +176,7 @@ def test_an_edit_of_a_constant_counts_and_a_proposed_value_needs_the_constant(
 def test_a_configuration_becomes_options_and_its_commands_run_with_their_variables_and_reports(
     target: Path, tmp_path: Path
 ) -> None:
-    _, made = import_environment(str(target / "config.yaml"), tmp_path / "here", "")
+    _, made = import_environment(str(target / "config.yaml"), tmp_path / "here")
     options = "--proposer random_search --seed 3 --trials 16 --hours 2 --parallel 2 --cancel curve"
     assert shlex.join(made.options) == options and made.warnings
     left = " ".join(term.theirs for term in made.left)
@@ -196,7 +196,7 @@ def test_an_evaluation_by_a_file_that_is_not_edited_is_the_frozen_judge(target: 
         "policy:", "  eval_cmd: python3 measure.py\npolicy:\n  mutable_file: examples/tiny/train.py"
     )
     (target / "config.yaml").write_text(config)
-    _, made = import_environment(str(target), tmp_path / "here", "")
+    _, made = import_environment(str(target), tmp_path / "here")
     environment = environments.load(tmp_path / "here")
     assert made.warnings == () and environment.editable == ("repository/train.py",)
     assert environment.required_calls == ("emit_progress",)
@@ -246,7 +246,7 @@ def test_an_original_that_is_of_another_kind_says_too_little_or_cannot_run_is_re
     place = target if file == "config.yaml" else karpathy_like
     (place / file).unlink() if text is None else (place / file).write_text(text)
     with pytest.raises(Refused, match=reason):
-        import_environment(str(place), tmp_path / "here", "")
+        import_environment(str(place), tmp_path / "here")
     assert not (tmp_path / "here").exists()
 
 
