@@ -252,7 +252,7 @@ def draw(document: Mapping[str, Any], folder: Path) -> Path:
         axes.set_ylim(-1.6, 0.6)
         axes.set_xlabel(one_line(f"{document['metric']} of each fresh run; green: the mean", 100))
         title = textwrap.fill(one_line(document["words"].partition("\n")[0], 300), 110)
-        axes.set_title(title, fontsize=8, loc="left")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=8)
         content = canvas.png(figure)
     write_atomic(folder / "comparison.png", content)
     return folder / "comparison.png"

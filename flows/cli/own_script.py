@@ -41,6 +41,7 @@ LARGE_BYTES = 32 * 2**20
 """A file or folder at the top that is larger is linked, not copied."""
 ENGINES = {"out", "seed", "budget_seconds", "device"}
 """Placeholders that are filled in for each run."""
+FORM = "--train needs {seed}, {out}, and {config} or a parameter such as {lr}; --eval needs {out}"
 Named = tuple[str, str]
 """What a side is called, and its configuration: a file, or JSON."""
 OF_THE_TASK = (STEPS, "policy", "env_wrapper", "vec_env_wrapper", "frame_stack")
@@ -66,7 +67,9 @@ class OwnScript:
         the user has typed its commands. Raises Refused: a placeholder is missing or has no value, or a side cannot be
         read.
         """
-        self._check()
+        trains, judges = placeholders(self.train), placeholders(self.evaluate)
+        if not (trains >= {"seed", "out"} and "out" in judges and trains - ENGINES):
+            raise Refused(f"{FORM}: got --train {self.train!r}, --eval {self.evaluate!r}")
         folder = draft / "environment" / self.folder.resolve().name
         project = folder / REPOSITORY
         links = self._copy(project)
@@ -92,21 +95,8 @@ class OwnScript:
         (folder / "run.json").write_text(json.dumps({"links": links}))
         (folder / FILE).write_text(tomlkit.dumps(keys))
         environment = environments.load(folder, overrides)
-        environment.check_files()
         check(environment)
         return Question(sides, environment, overrides)
-
-    def _check(self) -> None:
-        if "seed" not in placeholders(self.train):
-            raise Refused(f"--train {self.train!r} has no {{seed}}: without it every run would be the same training")
-        for option, command in (("--train", self.train), ("--eval", self.evaluate)):
-            if "out" not in placeholders(command):
-                raise Refused(f"{option} {command!r} has no {{out}}, the folder that a training leaves its model in")
-        if not placeholders(self.train) - ENGINES:
-            raise Refused(
-                f"--train {self.train!r} has neither {{config}} nor a parameter such as {{lr}}, so both sides would "
-                "run the same: give it the place of what differs"
-            )
 
     def _copy(self, project: Path) -> dict[str, str]:
         """Copy what is small, and return where the rest lies, by name."""

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -36,7 +35,6 @@ from tasks.run_checks import learned_nothing, plausible, plausible_beside
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
 from tasks.sandbox.program import CannotStart
-from tasks.stats.permutation import pooled
 from tasks.store.ledger import Ledger, campaigns, freeze
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees, interrupt
@@ -297,46 +295,37 @@ def isolated(level: str, allow_unsandboxed: bool) -> Isolation:
 
 
 def attempt(question: Question, runs: int, seed: int | None, isolation: Isolation, as_json: bool) -> int:
-    """Run the one side of a question, and say how it scored; 0 when every run has a score, else 1."""
+    """Run the one side of a question, and say how it scored; 0 when every run has a score, else 1. With `--json` these
+    are the facts of the last run, or of one that crashed, and what all of them say together.
+    """
     with set_up(question, TRIES, isolation) as stage:
         first = secrets.randbelow(2**31) if seed is None else seed
     done = measure(stage, [(first + turn) % 2**31 for turn in range(runs)])
-    document = document_of(stage, done)
-    terminal.tell(document, "\n".join([*words(stage, done, document), f"see {document['directory']}"]), as_json)
-    return 1 if document["error"] else 0
+    problem, last = stage.environment, next((one for one in done if one.score.value is None), done[-1])
+    scores = [one.score.value for one in done if one.score.value is not None]
+    mean = None if last.score.error else statistics.fmean(scores)
+    sd = statistics.stdev(scores) if len(scores) > 1 else None
+    lines = [f"{problem.metric} {score_text(last.score)} after {last.run.seconds:.1f} s of training"]
+    if last.score.error:
+        lines = [f"crash: {last.score.error}"]
+    elif sd is not None:
+        several = f"on average over {len(done)} runs; spread between runs: sd {number(sd)}"
+        lines = [f"{problem.metric} {number(mean)} {several}"]
+    if not last.score.error and (still := learned_nothing(stage.folder.parent / last.run.dir, problem.metric)):
+        lines.append(f"learned nothing: {still}")
+    document = {
+        "environment": problem.name, "params": stage.sides["run"].params, "metric": problem.metric,
+        "direction": problem.direction, "isolation": isolation.level, **stage.facts(last), "steps": last.run.steps,
+        "score": mean, "sd": sd, "runs": [stage.facts(one) for one in done],
+    }  # fmt: skip
+    terminal.tell(document, "\n".join([*lines, f"see {document['directory']}"]), as_json)
+    return 1 if last.score.error else 0
 
 
 def measure(stage: Stage, seeds: Sequence[int]) -> list[FreshRun]:
     """Train and judge under each seed, each on units of its own, until a run has no score."""
     jobs = [Job("run", n, seed, Draw(secrets.randbelow(2**63))) for n, seed in enumerate(seeds, 1)]
     return stage.make(jobs, lambda runs: any(one.score.value is None for one in runs))
-
-
-def document_of(stage: Stage, done: Sequence[FreshRun]) -> dict[str, Any]:
-    """The output of `--json`: the facts of the last run, or of one that crashed, and what all of them say together."""
-    problem, last = stage.environment, next((one for one in done if one.score.value is None), done[-1])
-    scores = [one.score.value for one in done if one.score.value is not None]
-    noise = pooled([scores])
-    return {
-        "environment": problem.name, "params": stage.sides["run"].params, "metric": problem.metric,
-        "direction": problem.direction, "isolation": stage.isolation.level,
-        **stage.facts(last), "steps": last.run.steps, "score": None if last.score.error else statistics.fmean(scores),
-        "sd": noise and noise.sd, "runs": [stage.facts(one) for one in done],
-    }  # fmt: skip
-
-
-def words(stage: Stage, done: Sequence[FreshRun], document: dict[str, Any]) -> list[str]:
-    """What the runs say, a sentence a line."""
-    last, metric = done[-1], stage.environment.metric
-    if document["error"]:
-        return [f"crash: {document['error']}"]
-    lines = [f"{metric} {score_text(last.score)} after {last.run.seconds:.1f} s of training"]
-    if len(done) > 1:
-        mean, sd = number(document["score"]), number(document["sd"])
-        lines = [f"{metric} {mean} on average over {len(done)} runs; spread between runs: sd {sd}"]
-    if still := learned_nothing(stage.folder.parent / last.run.dir, metric):
-        lines.append(f"learned nothing: {still}")
-    return lines
 
 
 def print_aside(text: str) -> None:

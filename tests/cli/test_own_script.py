@@ -184,9 +184,9 @@ def test_the_last_number_that_is_printed_is_the_score(tmp_path: Path, printed: s
 
 def test_what_cannot_be_compared_is_refused_before_anything_runs(project: Path, tmp_path: Path) -> None:
     cases = {
-        "python train.py --config {config} --out {out}": r"has no \{seed\}",
-        "python train.py --config {config} --seed {seed}": r"has no \{out\}",
-        "python train.py --seed {seed} --out {out}": "both sides would run the same",
+        "python train.py --config {config} --out {out}": r"needs \{seed\}",
+        "python train.py --config {config} --seed {seed}": r"needs \{seed\}",
+        "python train.py --seed {seed} --out {out}": r"needs \{seed\}",
         "python train.py --batch {batch} --seed {seed} --out {out}": r"no plain value for \{batch\}",
         "bin/python train.py --config {config} --seed {seed} --out {out}": "bin/python does not run",
     }
