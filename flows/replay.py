@@ -1,16 +1,15 @@
 """A night in ten seconds: a recorded campaign fills a folder again, at the pace of its files, before the live view.
 
-A recording is a zip of a campaign's small files, each with the time at which it was written (UTC, to two seconds);
+A recording is JSON: each file of a campaign as what was written to it, with the Unix time; each byte as a character.
 tests/support/recording.py makes one.
 """
 
 from __future__ import annotations
 
-import calendar
+import gzip
 import json
 import os
 import time
-import zipfile
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,7 +23,7 @@ from tasks.store.ledger import Ledger
 from tasks.system import file_trees
 from tasks.system.home import home
 
-NIGHT = Path(__file__).parent / "night.zip"
+NIGHT = Path(__file__).parent / "night.json.gz"
 """A real campaign of the demo, of six minutes: `nightshift run lunar_lander --trials 8 --parallel 2`."""
 SECONDS = 10.0
 
@@ -32,8 +31,7 @@ SECONDS = 10.0
 def play(file: Path, console: Console) -> Ledger:
     """Play a recording through the live view, in a folder of its own in the home; the campaign, with its report."""
     os.environ["NIGHTSHIFT_HOME"] = str(home() / ".replay")
-    with zipfile.ZipFile(file) as archive:
-        night = _Replay(archive, console)
+    night = _Replay(file, console)
     file_trees.remove(night.folder)
     night.fill(night.begin)
     with FileLock(night.folder / LOCK), night:  # a campaign runs while a process holds its lock
@@ -49,16 +47,8 @@ class _Replay(CampaignWatch):
 
     look_seconds: ClassVar[float] = 0.1
 
-    def __init__(self, archive: zipfile.ZipFile, console: Console) -> None:
-        self._chunks: dict[str, list[tuple[float, bytes]]] = {}
-        for info in archive.infolist():
-            name, content, written = info.filename, archive.read(info), float(calendar.timegm(info.date_time))
-            self._chunks[name] = [(written, content)]
-            if name.endswith(".jsonl"):
-                lines = content.splitlines(keepends=True)
-                said = [float(facts.get("time", facts.get("elapsed", 0.0))) for facts in map(json.loads, lines)]
-                began = 0.0 if name == "events.jsonl" else written - max(said)
-                self._chunks[name] = [(began + at, line) for at, line in zip(said, lines, strict=True)]
+    def __init__(self, file: Path, console: Console) -> None:
+        self._chunks: dict[str, list[tuple[float, str]]] = json.loads(gzip.decompress(file.read_bytes()))
         super().__init__(json.loads(self._chunks["campaign.json"][0][1])["name"], console)
         self.folder, self._start = home() / self._name, time.monotonic()
         self.begin, self.end = (self._chunks["events.jsonl"][place][0] for place in (0, -1))
@@ -67,8 +57,8 @@ class _Replay(CampaignWatch):
         """Bring the folder to what it was at a moment (Unix time)."""
         (self.folder / "trials").mkdir(parents=True, exist_ok=True)
         for name, chunks in self._chunks.items():
-            due = [content for written, content in chunks if written <= moment or moment >= self.end]
-            path, content = self.folder / name, b"".join(due)
+            due = [text for written, text in chunks if written <= moment or moment >= self.end]
+            path, content = self.folder / name, "".join(due).encode("latin-1")
             if due and not (path.is_file() and path.stat().st_size == len(content)):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)

@@ -1,11 +1,11 @@
-"""Records a night for `nightshift replay`: `python -m tests.support.recording CAMPAIGN flows/night.zip`."""
+"""Records a night for `nightshift replay`: `python -m tests.support.recording CAMPAIGN flows/night.json.gz`."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 import sys
-import time
-import zipfile
 from pathlib import Path
 
 from flows.report.facts import shareable
@@ -26,14 +26,24 @@ PRIVATE = re.compile(r'"(judge_key|host|identity|page|flow_run_id)": *"[^"]*"')
 
 def record(ledger: Ledger, file: Path) -> None:
     """Write a campaign that does not run into a recording, without secrets and the folders of this machine."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as recording:
-        for path in sorted(path for part in PARTS for path in ledger.path.glob(part) if path.is_file()):
-            info = zipfile.ZipInfo(str(path.relative_to(ledger.path)), time.gmtime(path.stat().st_mtime)[:6])
-            content = b"" if path.name in ("judge.txt", "config.json") else path.read_bytes()
-            if path.suffix != ".gif":
-                text = PRIVATE.sub(r'"\1": ""', shareable(content.decode(errors="replace")))
-                content = (text if path.parent.name == "environment" else FOLDERS.sub("…/", text)).encode()
-            recording.writestr(info, content, zipfile.ZIP_DEFLATED)
+    recording = {}
+    for path in sorted(path for part in PARTS for path in ledger.path.glob(part) if path.is_file()):
+        content, written = b"" if path.name in ("judge.txt", "config.json") else path.read_bytes(), path.stat().st_mtime
+        if path.suffix != ".gif":
+            text = PRIVATE.sub(r'"\1": ""', shareable(content.decode(errors="replace")))
+            content = (text if path.parent.name == "environment" else FOLDERS.sub("…/", text)).encode()
+        recording[str(path.relative_to(ledger.path))] = chunks(path, content, written)
+    file.write_bytes(gzip.compress(json.dumps(recording).encode(), mtime=0))
+
+
+def chunks(path: Path, content: bytes, written: float) -> list[tuple[float, str]]:
+    """What was written to a file, with the times; of files that grow, each line."""
+    if path.suffix != ".jsonl":
+        return [(written, content.decode("latin-1"))]
+    lines = content.splitlines(keepends=True)
+    said = [float(facts.get("time", facts.get("elapsed", 0.0))) for facts in map(json.loads, lines)]
+    began = 0.0 if path.name == "events.jsonl" else written - max(said)
+    return [(began + at, line.decode("latin-1")) for at, line in zip(said, lines, strict=True)]
 
 
 if __name__ == "__main__":
