@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -50,18 +49,11 @@ def certify(
     Example: nightshift certify night --on ./harder --runs 10
     """
     server_process.settle_in(home())
-    return certify_champion(campaign or newest(), on or [], runs, budget, trust, server, json)
-
-
-def certify_champion(
-    campaign: str, on: Sequence[str], runs: int | None, budget: str, trust: bool, server: str | None, as_json: bool
-) -> int:
-    """What runs in other environments, or for longer, tells its cost first."""
     from flows.certify import certify as flow  # imports Prefect
     from flows.engine import certifying
     from flows.engine.transfer import cost, questions
 
-    ledger, transfers = Ledger.open(campaign), list(dict.fromkeys(map(lasting, on)))
+    ledger, transfers = Ledger.open(campaign or newest()), list(dict.fromkeys(map(lasting, on or [])))
     campaign_lock.check_idle(ledger)
     ledger.verify()
     for reference in transfers:
@@ -75,7 +67,7 @@ def certify_champion(
         for line in (cost(question, runs), *(f"  left out there: {one}" for one in left_out)):
             print(clean(line), file=sys.stderr, flush=True)
     parameters = {"name": ledger.campaign.name, "on": transfers, "runs": runs, "budget": budget}
-    return foreground.run_and_show(flow, parameters, server, as_json)
+    return foreground.run_and_show(flow, parameters, server, json)
 
 
 def compare(
@@ -127,9 +119,6 @@ def compare(
     if {name for name, value in given.items() if value} not in [{*form.split()} for form in FORMS]:
         raise Refused(UNCLEAR)
     fresh, further = (comparing.parse_runs(text) if text else None for text in (runs, more))
-    if a and b and not train and not on and (campaign := single_runs.certified_campaign(a, b)):
-        single_runs.print_aside(f"{campaign}'s champion against its baseline: these runs count with those of `certify`")
-        return certify_champion(campaign, [], max(further or fresh or (0,)) or None, "", trust, None, json)
     overrides, sandbox = overrides_only(set_ or []), single_runs.isolated(isolation, allow_unsandboxed)
     with TemporaryDirectory() as folder:
         draft, question = Path(folder), None

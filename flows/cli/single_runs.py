@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import shutil
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,7 +48,7 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Side:
-    """A program and parameters as they were named on the command line, over a baseline (None: the environment's)."""
+    """Parameters and edit as they were named on the command line, over a program (None: the environment's)."""
 
     text: str = ""
     params: Params = field(default_factory=dict)
@@ -64,8 +63,6 @@ class Question:
     sides: Mapping[str, Side]
     environment: Environment
     overrides: dict[str, Value]
-    program: Path | None = None
-    """The baseline that a campaign has frozen; None: the environment's own."""
 
 
 @dataclass(frozen=True)
@@ -203,15 +200,6 @@ def parse_side(text: str) -> tuple[Side, Ledger | None]:
     return Side(text, proposal.params, proposal.edit, ledger.program), ledger
 
 
-def certified_campaign(a: str, b: str) -> str | None:
-    """The campaign whose champion is to meet its own baseline, which is what a certificate does; None otherwise."""
-    name, _, which = a.partition("/")
-    if b != f"{name}/baseline" or name not in campaigns():
-        return None
-    champion = best(Ledger.open(name).history())
-    return name if champion and which in ("", "champion", str(champion.number)) else None
-
-
 def between(a: str, b: str, on: str | None, overrides: dict[str, Value], trust: bool) -> Question:
     """Two sides in the environment `on`, or in that of the first campaign that one of them comes from. Raises Refused:
     there is no such side, no environment is named, or it asks for what nobody grants.
@@ -230,9 +218,10 @@ def between(a: str, b: str, on: str | None, overrides: dict[str, Value], trust: 
 
 
 def in_campaign(sides: Mapping[str, Side], ledger: Ledger) -> Question:
-    """Sides in a campaign's frozen environment. Refused if that was changed."""
+    """Sides in a campaign's frozen environment, over its frozen program. Refused if that was changed."""
     ledger.verify()
-    return Question(sides, ledger.environment, ledger.campaign.overrides, ledger.program)
+    frozen = {name: replace(side, program=side.program or ledger.program) for name, side in sides.items()}
+    return Question(frozen, ledger.environment, ledger.campaign.overrides)
 
 
 def in_environment(sides: Mapping[str, Side], on: str, overrides: dict[str, Value], trust: bool) -> Question:
@@ -256,9 +245,6 @@ def set_up(question: Question, place: str, isolation: Isolation) -> Iterator[Sta
     folder.mkdir()
     try:
         freeze(question.environment, folder)
-        if question.program:
-            file_trees.remove(folder / "program")
-            shutil.copytree(question.program, folder / "program")
         problem = laid(question.environment.model_copy(update={"folder": folder / "environment"}), home())
         sides = {name: _fitted(side, problem, folder) for name, side in question.sides.items()}
         yield stage_in(folder, problem, sides, isolation)

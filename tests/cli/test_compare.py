@@ -13,7 +13,7 @@ from environments.plugins import Refused
 from environments.score import Score
 from flows.cli import comparing
 from flows.cli.comparing import LEVEL, Match, declare, difference, reopen
-from flows.cli.single_runs import between, certified_campaign, isolated, parse_side
+from flows.cli.single_runs import between, isolated, parse_side
 from tasks.system import file_trees
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
 from tests.support.question_pool import pool
@@ -184,9 +184,6 @@ def test_a_campaign_gives_its_champion_its_baseline_and_each_trial_with_its_prog
     assert "A is better by " in run(again)["words"]
     assert "bonus = 50.0" in program(champion, "a")
     assert program(champion, "b") == DRAW, "the baseline is the campaign's, as it was frozen"
-    for a in ("night", "night/champion", "night/1"):
-        assert certified_campaign(a, "night/baseline") == "night", "that is its certificate"
-    assert certified_campaign("night/2", "night/baseline") is None is certified_campaign("night", "night/2")
 
 
 @pytest.mark.parametrize(

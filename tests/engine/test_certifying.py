@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from environments.plugins import Refused
 from environments.score import Score
 from flows import campaign as campaign_flow
 from flows.certify import certify as certify_flow
-from flows.cli.deciding import certify_champion
 from flows.engine import stopping
 from flows.engine.certifying import (
     DECLARATION,
@@ -103,8 +101,8 @@ def test_without_a_champion_there_is_nothing_to_certify(tmp_path: Path) -> None:
         ((BASELINE, tried((BASELINE,), -5.0)), "nothing that was tried was kept"), (GOOD, None),
     ):  # fmt: skip
         assert nothing_to_certify(question(ledger, history)) == words
-    with pytest.raises(Refused, match=r"'night' .*score"):
-        certify_champion("night", [], 2, "", False, None, False)
+    done = nightshift("certify", "night", "--runs", "2")
+    assert done.returncode == 2 and "no trial has a score" in done.stderr
     assert not (ledger.path / "certificates").exists(), "none was declared"
 
 
