@@ -8,12 +8,12 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from environments import Environment
 from environments.plugins import Refused
+from tasks.importing import _original
 from tasks.sandbox import confinement
 from tasks.sandbox.advice import missing_module
 from tasks.sandbox.confinement import Level
@@ -90,14 +90,7 @@ def missing_in_taskset(environment: Environment) -> list[str]:
     return [f"{file.name} imports {module}: it is not installed in {sys.executable}" for module in modules]
 
 
-def _imports(file: Path) -> Iterator[str]:
+def _imports(file: Path) -> list[str]:
     """The first parts of the modules that a file imports at its top."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError) as broken:
-        raise Refused(f"{file} is no Python that this version reads: {broken}: correct it") from broken
-    for line in tree.body:
-        if isinstance(line, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in line.names)
-        elif isinstance(line, ast.ImportFrom) and line.module and not line.level:
-            yield line.module.partition(".")[0]
+    top = [line for line in _original.parsed(file).body if isinstance(line, ast.Import | ast.ImportFrom)]
+    return sorted(_original.imports(ast.Module([*top], [])))
