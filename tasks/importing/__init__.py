@@ -15,7 +15,6 @@ it; whoever asked writes the folder. To add one, put a file like this into the p
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -78,8 +77,6 @@ def imported(place: str) -> tuple[str, Imported]:
         Refused: nothing is there, no importer fits, or it cannot be converted.
         OSError: It cannot be read.
     """
-    if re.match(r"(https?|git|ssh)://|git@", place):
-        raise Refused(f"{place} is an address, and nothing is downloaded: git clone it, and import what lies there")
     if "://" not in place and not any(Path(each).exists() for each in (place, place.partition("#")[0])):
         raise Refused(f"there is no {place}: give a file, a folder or the URL of a storage")
     reasons = []

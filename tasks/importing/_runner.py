@@ -14,6 +14,7 @@ from environments import FILE
 from environments.score import METRIC
 from tasks.importing import Imported, Term, environment_toml
 from tasks.importing._original import REPOSITORY
+from tasks.importing._parameters import ConvertedParameter, sections
 
 PROGRAMS = Path(__file__).parent / "programs"
 REPORTS: dict[str, str | Path] = {
@@ -39,7 +40,8 @@ No other file can be changed.
 
 def imported(
     name: str, origin: str, script: str, text: str, *, program: Path, metric: str, how: Mapping[str, Any],
-    keys: Mapping[str, Any], originals: Mapping[str, str | Path], control: Mapping[str, Any] | None = None,
+    keys: Mapping[str, Any], originals: Mapping[str, str | Path],
+    parameters: Mapping[str, ConvertedParameter] = {}, control: Mapping[str, Any] | None = None,
     seeds: Iterable[str] = (), left: Iterable[Term] = (), title: str = "", stand_ins: Iterable[str] = (), **more: Any,
 ) -> Imported:  # fmt: skip
     """The environment of a program: its files, the runner, what tells the runner how, and the account.
@@ -50,8 +52,10 @@ def imported(
         program: Where it lies: a virtual environment may lie beside it.
         metric: As the program calls it.
         how: Keys of `HOW` in programs/run.py.
-        keys: Keys of environment.toml, laid over the usual ones; None: without it.
+        keys: Keys of environment.toml, laid over the usual ones; None: without it. At the default of a parameter in
+            its `space` the program's own value stays.
         originals: The original's files by place.
+        parameters: Of [space] and [fixed], where the original states the ranges.
         control: Keys of the judge that plays what training leaves; None: what the program gives is the score.
         seeds: Parameters that get the seed of the run.
         stand_ins: Modules of `programs` in place of installed ones.
@@ -61,6 +65,8 @@ def imported(
     how = {
         "metric": "" if control else metric, "name": ours, **how,
         "own": dict.fromkeys(seeds, "seed") | how.get("own", {}),
+        "defaults": {each: one["default"] for each, one in keys.get("space", {}).items()},
+        "as_json": [each for each, one in parameters.items() if one.is_json],
     }  # fmt: skip
     judged: dict[str, Any] = {"judge": "command", "command": {"eval_cmd": "cp {out}/result.json {result}"}}
     if control:
@@ -70,7 +76,7 @@ def imported(
         "title": title, "metric": ours, "trainer": "command", "python": python or None,
         "train_cmd": f"python train.py {place}" if script else "python train.py",
         "program": ["train.py", "run.json", "standin", REPOSITORY, *player], "editable": [place] if script else [],
-        **judged, **keys,
+        **judged, **sections(parameters), **keys,
     }  # fmt: skip
     ordered = sorted(stated.items(), key=lambda item: isinstance(item[1], Mapping))  # in TOML tables come last
     files = {
@@ -84,6 +90,7 @@ def imported(
         FILE: environment_toml({key: value for key, value in ordered if value is not None}, origin),
     }
     terms = [Term(seed, "not searched: it gets the seed of the run") for seed in seeds]
+    terms += [Term(each, one.lost) for each, one in parameters.items() if one.lost]
     if ours != metric:
         terms.append(Term(f"metric {metric}", f"called {ours!r} here: a name has letters, digits, _ - . space : / @"))
     own = "Nightshift's own Python runs it; python = \"/path/of/its/.venv\" in environment.toml takes the original's"

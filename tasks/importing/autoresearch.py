@@ -96,7 +96,6 @@ class Autoresearch(Importer):
         how = {
             "command": ["${interpreter}", "${program}"], "at_end": "finish",
             "own": dict.fromkeys(clock, "budget_seconds"), "constants": {SCRIPT: [*space, *seeds], harness: clock},
-            "defaults": {name: constants[name] for name in space},
             "links": {f"~/.cache/{Path(folder).name}": folder for folder in data},
             "variables": {"HF_HUB_CACHE": hub[0], "HF_HUB_OFFLINE": "1"} if hub else {}, "printed": True,
         }  # fmt: skip
@@ -145,12 +144,10 @@ def _data(texts: list[str]) -> list[str]:
 
 def _control(folder: Path, script: str, frozen: dict[str, Any]) -> dict[str, Any]:
     """The keys of the judge that plays the agent. Refused where none is seen."""
-    if not isinstance(frozen.get(ID), str):
-        raise Refused(f'{folder / EVALUATE}: {ID} is no plain text: write {ID} = "CartPole-v1"')
-    if f"{POLICY}(" not in script:
+    env_id, episodes = frozen.get(ID), frozen.get(EPISODES)
+    if not isinstance(env_id, str) or f"{POLICY}(" not in script:
         raise Refused(
-            f"{folder / SCRIPT} never calls {POLICY}, so nothing says which agent to judge: call "
-            f"{POLICY}(agent, device) at its end"
+            f'{folder}: nothing says what to judge: {EVALUATE} has to state {ID} = "CartPole-v1", and '
+            f"{SCRIPT} to call {POLICY}(agent, device) at its end"
         )
-    episodes = frozen.get(EPISODES)
-    return {"id": frozen[ID], "episodes": episodes if type(episodes) is int else 100, "other_episodes": 0}
+    return {"id": env_id, "episodes": episodes if type(episodes) is int else 100, "other_episodes": 0}

@@ -9,7 +9,7 @@ from typing import Any
 from environments.plugins import Refused
 from tasks.importing import Imported, Importer, Term, _original, _runner
 from tasks.importing._original import REPOSITORY, Table
-from tasks.importing._parameters import choice, is_plain, is_seed, sections
+from tasks.importing._parameters import choice, is_seed
 
 CONFIG = "config.yaml"
 STEPS, EMIT = 1000, "emit_progress"
@@ -54,7 +54,7 @@ class AutoresearchRL(Importer):
         if direction not in ("min", "max"):
             raise Refused(f"{path}: objective.direction: must be min or max, got {direction!r}")
         seconds = table.get("target.timeout_s", float) or 3600.0
-        params, options = _params(table), _options(table)
+        params, options = table.get("policy.params", dict) or {}, _options(table)
         seeds = [each for each in params if is_seed(each)]
         sources = {file.name: _original.read_text(file) for file in sorted(folder.glob("*.py"))}
         source = _original.read_text(folder / edited) if edited else ""
@@ -66,7 +66,6 @@ class AutoresearchRL(Importer):
             "deterministic": None if uses_seed else True,
             "editable": [f"{REPOSITORY}/{edited}"] if edited else [],
             "required_calls": [call for call in required if f"{call}(" in source],
-            **sections({each: choice(values) for each, values in params.items() if each not in seeds}),
         }  # fmt: skip
         if evaluate:
             keys["command"] = {"eval_cmd": "python train.py judge {out} {result}", "total_seconds": seconds}
@@ -86,6 +85,7 @@ class AutoresearchRL(Importer):
             how={"prepare": prepare, "command": train, "evaluate": evaluate, "printed": True, "at_end": "fail"},
             keys=keys,
             originals=files,
+            parameters={each: choice(values) for each, values in params.items() if each not in seeds},
             seeds=seeds,
             left=left,
             warnings=() if evaluate else (_runner.warning(REPOSITORY, metric), EVAL_CMD),
@@ -98,21 +98,10 @@ def _table(place: str) -> Table | str:
     return _original.yaml_table(path, "objective", "target")
 
 
-def _params(table: Table) -> dict[str, list[Any]]:
-    params = table.get("policy.params", dict) or {}
-    for name, values in params.items():
-        if not isinstance(values, list) or not values or not all(map(is_plain, values)):
-            raise Refused(f"{table.path}: policy.params.{name}: must be a list of values, got {values!r}")
-    return params
-
-
 def _command(table: Table, key: str) -> list[str]:
     """A command in words; it may be stated as a text."""
-    stated = table.get(f"target.{key}", object) or []
-    words = shlex.split(stated) if isinstance(stated, str) else stated
-    if not isinstance(words, list):
-        raise Refused(f"{table.path}: target.{key}: must be a command, as a text or a list of words, got {stated!r}")
-    return [*map(str, words)]
+    stated: Any = table.get(f"target.{key}", object) or []
+    return shlex.split(stated) if isinstance(stated, str) else [*map(str, stated)]
 
 
 def _options(table: Table) -> tuple[str, ...]:

@@ -57,7 +57,6 @@ class Cleanrl(Importer):
             "command": ["${interpreter}", "${program}", *([] if options.dataclass else ["${args}"])],
             "window": WINDOW, "says_ready": bool(options.dataclass),
             "own": {steps: "budget_steps"} if steps else {},
-            "defaults": {name: values[name] for name in space},
         }  # fmt: skip
         keys = {
             "direction": "maximize", "budget_seconds": BUDGET_SECONDS, "startup_seconds": 120.0,

@@ -12,7 +12,7 @@ from environments.earlier_trials import MOST
 from environments.plugins import Refused
 from tasks.importing import EarlierTrial, Imported, Importer, Term, _runner
 from tasks.importing._original import REPOSITORY
-from tasks.importing._parameters import ConvertedParameter, choice, is_seed, number, sections, shown
+from tasks.importing._parameters import ConvertedParameter, choice, is_seed, number, shown
 from tasks.system.redact import without_passwords
 
 if TYPE_CHECKING:
@@ -33,10 +33,6 @@ def objective(trial):
     """Of {parameters}."""
     raise SystemExit("objective.py is still the placeholder of `nightshift env import`: put your objective there")
 '''
-NOT_STORED = (
-    Term("the objective function", f"no storage has it: put it into {REPOSITORY}/objective.py"),
-    Term("sampler, pruner", "no storage has them: --proposer (tpe by default) and --cancel"),
-)
 WARNINGS = (
     f"{REPOSITORY}/objective.py is a placeholder: put your objective(trial) there, with what it imports",
     _runner.warning("objective.py", "the value that it returns"),
@@ -60,10 +56,8 @@ class OptunaStudy(Importer):
             raise Refused(
                 f"study {study.study_name!r} of {shown_place} has no trial with a parameter that varies: run some first"
             )
-        left = []
-        for name, one in space.items():
-            if one.lost:
-                left.append(Term(name, one.lost))
+        left = [Term("sampler, pruner", "no storage has them: --proposer (tpe by default) and --cancel")]
+        for name in space:
             if not all(name in trial.params for trial in finished):
                 left.append(Term(f"{name}, conditional", "not in every trial there: here every trial has a value"))
         if pruned := sum(trial.state.name == "PRUNED" for trial in trials):
@@ -80,17 +74,13 @@ class OptunaStudy(Importer):
             f"`objective(trial)` is called once per trial with its parameters, and returns `{metric}`.\n",
             program=Path("objective.py"),
             metric=metric,
-            how={
-                "command": ["${interpreter}", "-m", "optuna_call", metric],
-                "as_json": [name for name, one in space.items() if one.is_json],
-            },
-            keys={
-                "direction": study.directions[0].name.lower(), "budget_seconds": seconds, **sections(space),
-            },
+            how={"command": ["${interpreter}", "-m", "optuna_call", metric]},
+            keys={"direction": study.directions[0].name.lower(), "budget_seconds": seconds},
             originals={f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(distributions))},
+            parameters=space,
             seeds=seeds,
             stand_ins=["optuna_call"],
-            left=(*left, *NOT_STORED),
+            left=tuple(left),
             warnings=WARNINGS,
             history=tuple(_earlier(trial, space) for trial in ended[-MOST:]),
         )  # fmt: skip
@@ -150,10 +140,8 @@ def _study(place: str) -> Study:
             f"{without_passwords(where)}: Optuna cannot read it: {type(broken).__name__}: {said[:300]}"
         ) from broken
     if name not in names and (name or len(names) != 1):
-        which = f"no study {name!r}" if name else f"{len(names)} studies"
-        readable = without_passwords(where)
         listed = ", ".join(names[:20]) or "none"
-        raise Refused(f"{readable} holds {which}: name one, as in {readable}#NAME. It has {listed}")
+        raise Refused(f"{without_passwords(where)}: name one of its studies, behind #: {listed}")
     return optuna.load_study(study_name=name or names[0], storage=storage)
 
 

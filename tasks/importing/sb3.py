@@ -182,7 +182,6 @@ class Script:
         return {**limit, **({"kwargs": values} if values else {})}
 
     def left(self) -> Iterator[Term]:
-        yield Term("wrappers", "the judge plays without: what changes observations or actions is part of [control] id")
         if self.entry and self.problem["max_episode_steps"] == LIMIT:
             yield Term(f"the longest episode of {self.entry}", f"control.max_episode_steps = {LIMIT}, a guess")
         if rest := [name for name in self.stated if name not in {*self.space, *SHOWN}]:
@@ -227,7 +226,6 @@ def environment(
         metric="return",
         how={
             "command": ["${interpreter}", "-m", "sb3_call"], "keeps_files": True, "says_ready": True,
-            "defaults": {name: table["default"] for name, table in space.items()},
             "own": {STEPS: "budget_steps"} if steps else {},
             "variables": {"SB3_CALL": json.dumps(call), "SDL_VIDEODRIVER": "dummy", "WANDB_MODE": "disabled"},
         },
@@ -242,8 +240,7 @@ def environment(
         stand_ins=["sb3_call"],
         left=(
             *left,
-            Term("what it prints and evaluates", "no score: the judge plays the saved model (docs/your-own-script.md)"),
-            Term("seed", "the seed of the run, whether the program takes one or not"),
+            Term("its evaluation, wrappers and seed", "the judge plays without; training gets the seed of the run"),
             Term("no time limit in it", f"budget_seconds = {BUDGET_SECONDS:g}, a guess; learning ends then, and saves"),
         ),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 from environments.plugins import Refused
 from tasks.importing import Imported, Importer, Term, _original, _runner
 from tasks.importing._original import REPOSITORY, Table
-from tasks.importing._parameters import ConvertedParameter, choice, is_number, is_seed, number, sections
+from tasks.importing._parameters import ConvertedParameter, choice, is_number, is_seed, number
 
 METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
 """The proposers that search as W&B's methods do."""
@@ -57,25 +57,21 @@ class WandbSweep(Importer):
                 left.append(Term(f"parameter {each}", f"{one}: the program's own value stays"))
             else:
                 space[each] = one
-                left += [Term(each, one.lost)] if one.lost else []
         says_ready = "wandb" in _original.read_text(root / name)
-        baseline = "the program's own default where argparse states it, else the first value or the middle"
-        left.append(Term("the baseline", baseline))
         title = sweep.get("name", str) or sweep.get("project", str) or path.parent.resolve().name
         said = sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{metric}`."
         cap = sweep.get("run_cap", int)
         for key in dict.fromkeys(key.partition(".")[0] for key in sweep.unread()):
             left.append(Term(key, "of W&B's agent or site; when a search or a trial ends are options: docs/options.md"))
-        left.append(Term("other loggers, define_metric", "what wandb.log or wandb.summary gets last is the score"))
         left.append(Term("no time limit in a sweep", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own"))
-        as_json = [each for each, one in space.items() if one.is_json]
         return _runner.imported(
             title, f"the W&B sweep {path}", name, said,
             program=root / name,
             metric=metric,
-            how={"command": command, "says_ready": says_ready, "keeps_files": True, "as_json": as_json},
-            keys={"direction": goal, "budget_seconds": BUDGET_SECONDS, **sections(space)},
+            how={"command": command, "says_ready": says_ready, "keeps_files": True},
+            keys={"direction": goal, "budget_seconds": BUDGET_SECONDS},
             originals=files,
+            parameters=space,
             seeds=seeds,
             stand_ins=("wandb", _runner.TENSORBOARD),
             left=left,

@@ -39,11 +39,6 @@ def ready(a: str, b: str, on: Path | None = None, runs: int | None = 4) -> Match
     return declare(question, (runs, runs) if runs else None, isolated("auto", allow_unsandboxed=True))
 
 
-def run(match: Match) -> Any:
-    """The content of comparison.json after the last run."""
-    return match.play()
-
-
 def laid_out(match: Match) -> list[Any]:
     """The parameters of both sides, and whether they are edited."""
     return [(side.params, side.edit is not None) for side in match.declared.sides.values()]
@@ -61,7 +56,7 @@ def scores(*values: float | None, up: bool = True) -> list[Score]:
 
 def test_a_clear_difference_is_found_and_stored_run_by_run(tmp_path: Path, home: Path) -> None:
     match = ready("baseline", '{"x": 90}', noisy(tmp_path / "noisy"))
-    found = run(match)
+    found = match.play()
     assert found["words"].startswith("B is better by ") and comparing.show(match, as_json=True) == 3
     assert found["low"] < found["gain"] < found["high"] < 0 and found["p"] == pytest.approx(2 / 70)
     assert {(row["arm"], row["number"]) for row in found["runs"]} == {(arm, n) for arm in "AB" for n in (1, 2, 3, 4)}
@@ -78,7 +73,7 @@ def test_runs_share_out_the_questions_for_confirm_of_a_finite_pool(tmp_path: Pat
     toml.write_text(toml.read_text().replace("questions = 3", "questions = 8"))
     trusted(folder)
     match = ready("baseline", '{"x": 1.0}', folder)
-    found = run(match)
+    found = match.play()
     asked = [
         json.loads((Path(row["directory"]) / "judged/result.json").read_text())["also"]["question"]
         for row in found["runs"]
@@ -93,7 +88,7 @@ def test_runs_share_out_the_questions_for_confirm_of_a_finite_pool(tmp_path: Pat
 
 @pytest.mark.slow
 def test_where_nothing_is_drawn_at_random_two_runs_on_the_same_units_are_enough(tmp_path: Path) -> None:
-    found = run(ready("baseline", '{"x": 1.0}', quadratic(tmp_path / "quad"), runs=None))
+    found = ready("baseline", '{"x": 1.0}', quadratic(tmp_path / "quad"), runs=None).play()
     assert (len(found["runs"]), found["gain"], found["p"]) == (4, -2.25, 0.0)
     assert found["units"] == "same" and "this is about these units" in found["words"]
 
@@ -138,7 +133,7 @@ def test_a_side_with_a_crashed_run_is_told_and_not_shown_to_be_better() -> None:
 
 
 def test_a_side_without_a_score_is_told_with_the_reason(tmp_path: Path) -> None:
-    found = run(ready("baseline", "baseline", noisy(tmp_path / "noisy", "raise SystemExit('no idea')\n")))
+    found = ready("baseline", "baseline", noisy(tmp_path / "noisy", "raise SystemExit('no idea')\n")).play()
     assert (found["verdict"], found["gain"], found["p"]) == ("not shown", None, None)
     assert re.match("nothing to compare: no run of [AB] has a score: exited with status 1", found["words"])
     assert len(found["runs"]) < 8, "further runs would crash like the first two"
@@ -150,7 +145,7 @@ def test_a_program_that_ignores_its_seed_is_found_out(tmp_path: Path, dated: boo
     if dated:  # no two files are equal, and nothing is reported: found by what it does on the same units
         draw = draw.replace('{"reward": reward}', '{"reward": reward, "at": config["seed"]}')
         draw = draw.replace("with (out", "if False:\n  with (out").replace("""reward})""", "reward})")
-    found = run(ready("baseline", '{"x": 1}', noisy(tmp_path / "noisy", draw)))
+    found = ready("baseline", '{"x": 1}', noisy(tmp_path / "noisy", draw)).play()
     assert found["verdict"] == "not shown" and "ignores its seed" in found["words"]
     assert ("on each of 20 units" in found["words"]) == dated
     assert len(found["runs"]) < 8, "all that follow are one and the same run"
@@ -162,7 +157,7 @@ def test_parameters_and_edits_are_taken_from_files(tmp_path: Path) -> None:
     (tmp_path / "good.diff").write_text(BETTER)
     match = ready(str(tmp_path / "good.json"), str(tmp_path / "good.diff"), folder)
     assert laid_out(match) == [({"x": 2.5}, False), ({"x": 0.0}, True)]
-    assert "B is better by " in run(match)["words"]
+    assert "B is better by " in match.play()["words"]
     assert program(match, "a") == DRAW and "bonus = 50.0" in program(match, "b")
 
 
@@ -181,7 +176,7 @@ def test_a_campaign_gives_its_champion_its_baseline_and_each_trial_with_its_prog
     again = reopen(champion.stage.folder, champion.stage.isolation)
     assert again.stage.environment.budget_seconds == 4, "what was set in the campaign"
     file_trees.remove(ledger.place(1).workspace)  # as prune may do
-    assert "A is better by " in run(again)["words"]
+    assert "A is better by " in again.play()["words"]
     assert "bonus = 50.0" in program(champion, "a")
     assert program(champion, "b") == DRAW, "the baseline is the campaign's, as it was frozen"
 
@@ -228,11 +223,11 @@ def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Pa
 def test_the_same_comparison_goes_on_and_more_runs_are_added_under_what_is_left_of_the_error(tmp_path: Path) -> None:
     folder = noisy(tmp_path / "noisy")
     match = ready("baseline", '{"x": 0.5}', folder)
-    first = run(match)
+    first = match.play()
     again = ready("baseline", '{"x": 0.5}', folder)
     assert again.stage.folder == match.stage.folder and len(again.finished()) == 8
     more = again.with_more((4, 4))
     assert more.declared.levels[0] < more.declared.levels[1] < LEVEL
-    found = run(more)
+    found = more.play()
     assert len(found["runs"]) == 16 and found["runs"][:8] == first["runs"] and found["level"] > first["level"]
     assert reopen(match.stage.folder, match.stage.isolation).declared == more.declared

@@ -75,5 +75,5 @@ def test_the_judge_plays_the_agent_and_ignores_the_printed_score(tmp_path: Path)
 
 def test_a_repository_without_an_agent_to_play_is_refused(tmp_path: Path) -> None:
     theirs = repository(tmp_path / "theirs", TRAIN.replace("= evaluate_policy(agent", "= dict(agent"))
-    with pytest.raises(Refused, match="never calls evaluate_policy"):
+    with pytest.raises(Refused, match="to call evaluate_policy"):
         import_environment(str(theirs), tmp_path / "here")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import UserDict
 from collections.abc import Mapping
 from typing import Any
 from unittest.mock import Mock
@@ -35,16 +36,12 @@ class Settings(dict[str, Any]):
             self[name] = value
 
 
-class Summary(dict[str, Any]):
+class Summary(UserDict[str, Any]):
     """The last value of everything; what is set here is reported too."""
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
         emit_progress(step=run.step, step_target=0, metrics=numbers({name: value}))
-
-    def update(self, *values: Any, **more: Any) -> None:
-        for name, value in dict(*values, **more).items():
-            self[name] = value
 
 
 class Run(Mock):
@@ -64,7 +61,7 @@ class Run(Mock):
     def log(self, data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
         """Report numbers; without `commit` the next ones belong to the same step."""
         values, self.step = numbers(data), self.step if step is None else int(step)
-        dict.update(summary, values)
+        summary.data.update(values)
         if values:
             emit_progress(step=self.step, step_target=0, metrics=values)
         self.step += commit is not False
