@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import math
 import sqlite3
-import tomllib
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from environments.plugins import Refused
-from tasks.importing import Imported, imported
-from tests.importing.test_wandb_sweep import ran, written
+from tasks.importing import imported
+from tests.importing.test_wandb_sweep import ran, read, written
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -63,14 +62,8 @@ def study(folder: Path) -> str:
     return place
 
 
-def converted(place: str) -> tuple[Imported, dict[str, object]]:
-    name, made = imported(place)
-    assert name == "optuna_study"
-    return made, tomllib.loads(str(made.files["environment.toml"]))
-
-
 def test_every_distribution_becomes_a_parameter_and_the_best_trial_the_baseline(tmp_path: Path) -> None:
-    made, table = converted(study(tmp_path))
+    made, table = read(study(tmp_path), "optuna_study")
     assert table["space"] == {
         "lr": {"type": "float", "low": 1e-5, "high": 0.1, "log": True, "default": 2e-2},
         "depth": {"type": "int", "low": 1, "high": 9, "default": 3},
@@ -116,7 +109,7 @@ def test_what_is_no_study_is_refused_and_no_password_shown(tmp_path: Path) -> No
 
 
 def test_the_programs_run_an_objective_unchanged(tmp_path: Path) -> None:
-    made, _ = converted(study(tmp_path))
+    made, _ = read(study(tmp_path), "optuna_study")
     run = written(made, tmp_path / "run")
     (run / "repository/objective.py").write_text(
         "def objective(trial):\n"

@@ -10,6 +10,7 @@ import pytest
 import environments
 from environments.plugins import Refused
 from tasks.importing import Imported, imported
+from tests.importing.test_wandb_sweep import written
 
 OLD = """\
 inference_gpu_ids = [0]
@@ -52,14 +53,6 @@ kl_tau = 0.05
 """
 
 
-def laid(made: Imported, folder: Path) -> Path:
-    """The environment, written out."""
-    folder.mkdir()
-    for name, content in made.files.items():
-        (folder / name).write_text(content if isinstance(content, str) else content.read_text())
-    return folder
-
-
 def left(made: Imported) -> dict[str, str]:
     return {term.theirs: term.ours for term in made.left}
 
@@ -68,7 +61,7 @@ def test_an_old_configuration_is_carried_where_its_keys_mean_the_same(tmp_path: 
     (tmp_path / "train.toml").write_text(OLD)
     (tmp_path / "prepare.py").write_text("TIME_BUDGET = 300\nraise SystemExit('it was run')\n")
     name, made = imported(str(tmp_path))
-    environment = environments.load(laid(made, tmp_path / "made"))
+    environment = environments.load(written(made, tmp_path / "made"))
     environment.check_files()
     assert (name, environment.budget_steps, environment.budget_seconds) == ("prime_rl", 30, 300)
     baseline = environment.defaults
@@ -83,7 +76,7 @@ def test_an_old_configuration_is_carried_where_its_keys_mean_the_same(tmp_path: 
 def test_a_new_configuration_keeps_its_keys_and_finds_the_environment(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(NEW)
     _, made = imported(str(tmp_path / "mine.toml"))
-    environment = environments.load(laid(made, tmp_path / "made"))
+    environment = environments.load(written(made, tmp_path / "made"))
     assert environment.defaults["kl_tau"] == 0.05 and environment.defaults["group_size"] == 16
     assert environment.prepare is not None
     assert environment.prepare.settings["model"] == "me/other"

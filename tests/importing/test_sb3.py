@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import textwrap
-import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ import environments
 from environments.plugins import Refused
 from environments.space import Value
 from flows.cli.problems import write_environment
-from tasks.importing import Imported, imported
+from tasks.importing import imported
 from tests.importing.test_importers import run
-from tests.importing.test_wandb_sweep import written
+from tests.importing.test_wandb_sweep import read, written
 
 SB3 = os.environ.get("SB3_PYTHON", "")
 """A virtual environment with stable_baselines3, where ours has none."""
@@ -86,11 +85,6 @@ def sample_ppo_params(trial, n_actions, n_envs, additional_args):
 """
 
 
-def read(place: str) -> tuple[Imported, dict[str, Any]]:
-    made = imported(place)[1]
-    return made, tomllib.loads(str(made.files["environment.toml"]))
-
-
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     (tmp_path / "theirs/depot").mkdir(parents=True)
@@ -103,7 +97,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def test_what_the_constructor_gets_is_searched_and_the_class_of_the_environment_is_judged(script: Path) -> None:
-    made, table = read(str(script))
+    made, table = read(script, "sb3")
     defaults = {name: one["default"] for name, one in table["space"].items()}
     assert defaults["learning_rate"] == 1e-3 and defaults["gamma"] == 0.9 and defaults["n_steps"] == 128
     assert defaults["batch_size"] == 64  # of the algorithm
@@ -127,7 +121,7 @@ def test_an_id_is_judged_as_the_script_makes_it(tmp_path: Path, call: str, judge
     (tmp_path / "one.py").write_text(
         f"import maze\nimport gymnasium as gym\nfrom stable_baselines3 import PPO\n{call}\n"
     )
-    control = read(str(tmp_path / "one.py"))[1]["control"]
+    control = read(tmp_path / "one.py", "sb3")[1]["control"]
     assert {key: control[key] for key in judged} == judged
 
 
@@ -141,7 +135,7 @@ def test_an_entry_of_the_zoo_gets_the_ranges_of_its_sampler_widened_to_its_value
     (tmp_path / "hyperparams").mkdir()
     (tmp_path / "hyperparams/ppo.yml").write_text(ZOO)
     (tmp_path / "hyperparams_opt.py").write_text(SAMPLER)
-    made, table = read(f"{tmp_path}/hyperparams/ppo.yml#CartPole-v1")
+    made, table = read(f"{tmp_path}/hyperparams/ppo.yml#CartPole-v1", "rl_zoo")
     space = table["space"]
     assert space["n_steps"] == {"type": "choice", "values": [24, 32, 64, 128], "default": 24}
     assert (space["gamma"]["low"], space["gamma"]["high"], space["gamma"]["default"]) == (0.97, 0.9999, 0.98)
@@ -150,7 +144,7 @@ def test_an_entry_of_the_zoo_gets_the_ranges_of_its_sampler_widened_to_its_value
     assert called["hyperparameters"] == {"n_steps": "", "gamma": "", "learning_rate": "lin_"}
     assert table["budget_steps"] == 100_000 and "n_envs, policy" in [term.theirs for term in made.left]
     (tmp_path / "hyperparams_opt.py").unlink()
-    _, table = read(f"{tmp_path}/hyperparams/ppo.yml#CartPole-v1")
+    _, table = read(f"{tmp_path}/hyperparams/ppo.yml#CartPole-v1", "rl_zoo")
     assert table["space"]["n_steps"] == {"type": "choice", "values": [12, 24, 48], "default": 24}
     for name, reason in (("", "name one"), ("#Wrapped-v0", "frame_stack"), ("#Cart", "unknown entry")):
         with pytest.raises(Refused, match=reason):
@@ -164,7 +158,7 @@ def test_the_judge_plays_the_model_with_its_statistics_also_of_a_training_that_i
     script: Path, tmp_path: Path, text: str, limit: dict[str, Value]
 ) -> None:
     script.write_text(text)
-    made, _ = read(str(script))
+    made, _ = read(script, "sb3")
     (tmp_path / "here").mkdir()
     written(made, tmp_path / "here")
     python: dict[str, Value] = {"python": SB3} if SB3 else {}

@@ -58,9 +58,9 @@ def sweep(folder: Path, text: str = SWEEP) -> Path:
     return folder
 
 
-def read(place: Path) -> tuple[Imported, dict[str, Any]]:
+def read(place: Path | str, kind: str = "wandb_sweep") -> tuple[Imported, dict[str, Any]]:
     name, made = imported(str(place))
-    assert name == "wandb_sweep"
+    assert name == kind
     return made, tomllib.loads(str(made.files["environment.toml"]))
 
 
