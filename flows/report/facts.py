@@ -158,9 +158,8 @@ class Facts:
         name = self.ledger.campaign.name
         if self.champion is None or self.champion.number == 0:
             return f"nightshift run {shlex.quote(str(self.ledger.path / 'spec.toml'))} --name {name}-again"
-        runs = max(len(self.certificate.scores("champion")), 2) if self.certificate else 3
         free = " --allow-unsandboxed" * bool(self.document["spec"].get("advanced", {}).get("allow_unsandboxed"))
-        return f"nightshift compare {name}/{self.champion.number} {name}/baseline --runs {runs}{free}"
+        return f"nightshift compare {name}/{self.champion.number} {name}/baseline{free}"
 
     @property
     def origin(self) -> dict[str, str]:
