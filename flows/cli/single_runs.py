@@ -34,6 +34,7 @@ from tasks.run_checks import learned_nothing, plausible, plausible_beside
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
 from tasks.sandbox.program import CannotStart
+from tasks.stats.design import design_of
 from tasks.store.ledger import Ledger, campaigns, freeze
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees, interrupt
@@ -43,6 +44,8 @@ from tasks.train import UNSANDBOXED, run_program
 from tasks.trial import Params, Proposal, Run, best
 
 FILE, TRIES = "fresh.json", ".tries"
+TRIALS, POWER = 20, 0.8
+"""Of a campaign, and how often its certificate shows the gain that is told with several runs."""
 POLL_SECONDS = 0.2
 
 
@@ -291,18 +294,22 @@ def attempt(question: Question, runs: int, seed: int | None, isolation: Isolatio
     scores = [one.score.value for one in done if one.score.value is not None]
     mean = None if last.score.error else statistics.fmean(scores)
     sd = statistics.stdev(scores) if len(scores) > 1 else None
+    design = design_of(TRIALS, problem.deterministic)
+    gain = None if sd is None else design.smallest_gain(sd, POWER)
     lines = [f"{problem.metric} {score_text(last.score)} after {last.run.seconds:.1f} s of training"]
     if last.score.error:
         lines = [f"crash: {last.score.error}"]
     elif sd is not None:
         several = f"on average over {len(done)} runs; spread between runs: sd {number(sd)}"
         lines = [f"{problem.metric} {number(mean)} {several}"]
+        lines.append(f"smallest gain that a certificate of {TRIALS} trials shows in {POWER:.0%}: {number(gain)}")
     if not last.score.error and (still := learned_nothing(stage.folder.parent / last.run.dir, problem.metric)):
         lines.append(f"learned nothing: {still}")
     document = {
         "environment": problem.name, "params": stage.sides["run"].params, "metric": problem.metric,
         "direction": problem.direction, "isolation": isolation.level, **stage.facts(last), "steps": last.run.steps,
         "score": mean, "sd": sd, "runs": [stage.facts(one) for one in done],
+        "detectable": {"champion": design.champion, "baseline": design.baseline, "power": POWER, "gain": gain},
     }  # fmt: skip
     terminal.tell(document, "\n".join([*lines, f"see {document['directory']}"]), as_json)
     return 1 if last.score.error else 0

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import NormalDist
 from typing import Literal
 
 ALPHA = 0.05
@@ -57,6 +58,11 @@ class Design:
         """Runs one after another if `parallel` run at a time. (reused: of the first group, by the search)"""
         before = (reused, *(sum(group) for group in self.groups))
         return sum(math.ceil((now - then) / parallel) for then, now in pairwise(before))
+
+    def smallest_gain(self, sd: float, power: float) -> float:
+        """The true gain that the last look shows so often, by the normal approximation. (sd: between runs of an arm)"""
+        quantiles = NormalDist().inv_cdf(power) - NormalDist().inv_cdf(self.levels[-1])
+        return quantiles * sd * math.sqrt(1 / self.champion + 1 / self.baseline)
 
     def after(self, made: Groups, spent: tuple[float, ...]) -> Design:
         """The same groups on top of those that were made, with what was spent on these."""

@@ -56,4 +56,4 @@ def test_with_json_there_is_one_document_and_nothing_else(tmp_path: Path, home: 
     )
     found = json.loads(several.stdout)
     assert [row["score"] for row in found["runs"]] == [2.25, 2.25, 2.25] and found["score"] == 2.25
-    assert found["sd"] == 0.0
+    assert found["sd"] == 0.0 and found["detectable"]["gain"] == 0.0

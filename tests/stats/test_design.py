@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tasks.stats.design import ALPHA, Looks, alpha_of, design_of, equal_arms, least_p, of_groups
+from tasks.stats.permutation import compare
 
 
 @pytest.mark.parametrize("looks", ["one", "several"])
@@ -36,3 +38,11 @@ def test_more_runs_go_on_with_what_was_spent_on_the_first() -> None:
     first, more = of_groups(((4, 5),), 0.048), of_groups(((4, 2),), 0.001)
     both = more.after(first.groups, first.levels)
     assert both.groups == ((4, 5), (8, 7)) and both.levels == pytest.approx((0.048, 0.049))
+
+
+def test_the_smallest_gain_that_is_told_is_one_that_the_certificate_shows() -> None:
+    design, rng = design_of(20), np.random.default_rng(0)
+    gain = design.smallest_gain(sd=2.0, power=0.8)
+    nights = [(rng.normal(gain, 2, design.champion), rng.normal(0, 2, design.baseline)) for _ in range(1000)]
+    passed = sum(compare([(mine.tolist(), theirs.tolist())], [0.05]).p <= 0.05 for mine, theirs in nights) / 1000
+    assert abs(passed - 0.8) < 0.12, "few runs show a little less than the normal approximation says"
