@@ -1,19 +1,16 @@
 """A coding agent at work: its folder before, its run, the result that is read from the folder, the known agents.
 
-It may change the champion's files and params.json, writes rationale.md, and reads TASK.md; all else is its scratch. The
-folder is a git repository, since agents look for one. No git of ours runs in it afterwards: its configuration may say
-anything by then. It runs without a sandbox, since it needs the network and its own login, but below a supervisor
-(tasks/sandbox/supervisor.py): it cannot outlive its engine, and at its end all of its processes are killed.
+It may change the champion's files and proposal.json, and reads TASK.md; all else is its scratch. It runs without a
+sandbox, since it needs the network and its own login, but below a supervisor (tasks/sandbox/supervisor.py): it cannot
+outlive its engine, and at its end all of its processes are killed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import secrets
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +25,8 @@ from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.program import Program, Stopped
 from tasks.system.clock import clock
 from tasks.system.orphans import MARKER
-from tasks.system.redact import capped, known_secrets, scrub_text
-from tasks.trial import Params, Usage, Value
+from tasks.system.redact import known_secrets, scrub_text
+from tasks.trial import Usage
 
 EVERYBODYS = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TZ"),
@@ -40,14 +37,8 @@ EVERYBODYS = (
 """Variables that every agent is handed, as far as they are set: how to find programs, its own login and the network."""
 PROMPT, MODEL = "{prompt}", "{model}"
 """Placeholders in a user's command; each must be a whole argument."""
-OURS = ("TASK.md", "params.json", "rationale.md")
-TASK, PARAMS, RATIONALE = OURS
-SHOWN = 200
-"""Characters of a value that are shown."""
-GIT = (
-    *("git", "-c", "user.name=Nightshift", "-c", "user.email=nightshift@localhost"),
-    *("-c", "commit.gpgSign=false", "-c", "core.autocrlf=false", "-c", "core.hooksPath=/dev/null"),
-)
+OURS = ("TASK.md", "proposal.json")
+TASK, PROPOSAL = OURS
 LIMITS = Limits(scratch_gb=4, output_mb=16)
 VIEW = VisiblePaths((), (), network=True, gpu=True)
 """`gpu`: like the drivers of one, the engines of these agents reserve far more address space than they use."""
@@ -70,35 +61,31 @@ except OSError as wrong:
 class LeftBehind:
     """An agent's result."""
 
-    params: Params
-    """The values of its params.json, checked only to be plain values."""
     files: dict[str, str]
     """The whole texts of the editable files that it changed."""
-    rationale: str
-    """Its rationale.md; empty without one."""
+    proposal: str
+    """Its proposal.json: parameters, reason, kind and prediction, in the form in which a language model gives them."""
 
 
 def lay_out(folder: Path, brief: Brief, task: str) -> dict[str, str]:
-    """Write everything into an empty folder, and commit it; the texts of the files, by name."""
+    """Write everything into an empty folder; the texts of the files, by name."""
     for name in (*brief.files, *brief.problem.editable):
         if name in OURS or not is_place(name):
             raise EditFailed(f"the environment's file {name!r} has no place beside {', '.join(OURS)}: rename it")
-    params = json.dumps(start(brief), indent=1) + "\n"
-    handed = {**brief.files, TASK: task, PARAMS: params}
+    empty = {"rationale": "", "category": "", "expected": None, "params": start(brief)}
+    handed = {**brief.files, TASK: task, PROPOSAL: json.dumps(empty, indent=1) + "\n"}
     for name, text in handed.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
         path.chmod(0o444 if name == TASK else 0o644)
-    for words in (["init", "-q", "--template="], ["add", "-A", "-f"], ["commit", "-q", "-m", "The champion"]):
-        subprocess.run([*GIT, *words], cwd=folder, env=git_environment(), check=True, capture_output=True)
     return handed
 
 
 def read_back(folder: Path, handed: Mapping[str, str], editable: Sequence[str]) -> LeftBehind:
     """The result of an agent whose processes have all ended; EditFailed where it changed what it may not."""
     if text_of(folder, TASK) != handed[TASK]:
-        raise EditFailed(f"it changed {TASK!r}, which is not editable; editable: {', '.join((*editable, PARAMS))}")
+        raise EditFailed(f"it changed {TASK!r}, which is not editable; editable: {', '.join((*editable, PROPOSAL))}")
     files: dict[str, str] = {}
     for name in dict.fromkeys((*editable, *(handed.keys() - set(OURS)))):
         text = text_of(folder, name)
@@ -107,10 +94,9 @@ def read_back(folder: Path, handed: Mapping[str, str], editable: Sequence[str]) 
         if text is not None and text != handed.get(name):
             _check_secrets(name, text, handed.get(name, ""))
             files[name] = text
-    rationale = text_of(folder, RATIONALE) or ""
-    _check_secrets(RATIONALE, rationale, "")
-    params = text_of(folder, PARAMS)
-    return LeftBehind(_params(handed[PARAMS] if params is None else params), files, rationale)
+    proposal = text_of(folder, PROPOSAL) or ""
+    _check_secrets(PROPOSAL, proposal, handed[PROPOSAL])
+    return LeftBehind(files, proposal)
 
 
 def _check_secrets(name: str, text: str, before: str) -> None:
@@ -120,21 +106,6 @@ def _check_secrets(name: str, text: str, before: str) -> None:
         raise EditFailed(
             f"it wrote the value of {', '.join(sorted(written))} into {name!r}: no secret belongs in a file"
         )
-
-
-def _params(text: str) -> Params:
-    """The values of params.json."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as wrong:
-        raise EditFailed(f"it left {PARAMS} no JSON: {capped(str(wrong), SHOWN)}") from wrong
-    if not isinstance(document, dict):
-        raise EditFailed(f"{PARAMS} must hold one value for each parameter, by name")
-    for name, value in document.items():
-        if not isinstance(value, Value) or (isinstance(value, float) and not math.isfinite(value)):
-            shown = capped(repr(value), SHOWN)
-            raise EditFailed(f"{PARAMS}: {name!r} must be a number, a text or a boolean, got {shown}")
-    return document
 
 
 @dataclass(frozen=True)
@@ -291,7 +262,7 @@ SETTINGS: Mapping[str, Setting] = {
         remedy="install Claude Code (npm install -g @anthropic-ai/claude-code) and log in once",
     ),
     "codex": Setting(
-        ("codex", "exec", PROMPT, "--json", "--sandbox", "workspace-write"),
+        ("codex", "exec", PROMPT, "--json", "--skip-git-repo-check", "--sandbox", "workspace-write"),
         model_option=("--model", MODEL),
         variables=("OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL", "CODEX_HOME"),
         hear=hear_codex,

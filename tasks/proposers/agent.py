@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
@@ -21,20 +20,19 @@ from environments.plugins import Refused
 from tasks.agents import working
 from tasks.agents.working import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting
 from tasks.editing.edits import EditFailed, diff_of
-from tasks.llm.answers import CATEGORY, RATIONALE, expected
+from tasks.llm.answers import Misread, ideas
 from tasks.llm.prompts import data, render, start, told
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.system import file_trees
 from tasks.system.files import write_atomic
-from tasks.system.redact import clean, one_line, scrub_text
+from tasks.system.redact import one_line, scrub_text
 from tasks.trial import NOTHING_BOUGHT
 
 PROMPT = (
     f"{working.TASK} in this folder says what is asked of you. Read it whole, then do it: edit the files in this "
-    f"folder, and write {working.RATIONALE}. Nobody can answer questions."
+    f"folder, and fill in {working.PROPOSAL}. Nobody can answer questions."
 )
-HEADER = re.compile(r"[\s*#_>-]*(CATEGORY|EXPECTED)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
 REASON_CHARACTERS, QUOTED_LINES = 400, 150
 
 
@@ -161,29 +159,21 @@ class Agent(Proposer):
         said, left, before = outcome.said, outcome.left, start(brief)
         if left is None:
             raise Unusable(f"{self._name}: {outcome.spoiled}", said.message, said.usage)
-        params = {**before, **left.params}
+        try:
+            parsed, faults = ideas(left.proposal, brief.space, brief.problem.fixed)
+        except Misread as wrong:
+            parsed, faults = [], [str(wrong)]
+        if not parsed:
+            raise Unusable(f"{self._name}: {working.PROPOSAL}: {'; '.join(faults)}", said.message, said.usage)
+        idea, params = parsed[0], {**before, **parsed[0].params}
         if not left.files and params == before:
             raise Unusable(f"{self._name}: it changed nothing", said.message, said.usage)
-        rationale, category, change = _why(left.rationale or said.message)
         try:
             edit = diff_of(brief.files, {**brief.files, **left.files})
         except EditFailed as wrong:
             edit = str(wrong)
         return Suggestion(
-            params, rationale or f"{self._name} does not say why", left.files or None, category,
+            params, idea.rationale, left.files or None, idea.category,
             "\n\n".join(filter(None, (said.message, edit))), said.usage,
-            model=f"{self._name} {self.model}".rstrip(), expected=change,
+            model=f"{self._name} {self.model}".rstrip(), expected=idea.expected,
         )  # fmt: skip
-
-
-def _why(text: str) -> tuple[str, str, float | None]:
-    """A rationale, the category of a line `Category: ...`, and the number of a line `Expected: ...`."""
-    why, stated = list[str](), {"category": "", "expected": ""}
-    for line in clean(text):
-        header = HEADER.match(line)
-        if header:
-            stated[header[1].casefold()] = line[header.end() :]
-        else:
-            why.append(line)
-    kind = one_line(stated["category"], CATEGORY).strip(" *_`")
-    return one_line(" ".join(why), RATIONALE), kind, expected(stated["expected"])

@@ -74,13 +74,11 @@ def test_an_agent_changes_a_file_and_says_why(play: Play, name: str, usage: Usag
     assert suggestion.text.startswith("I am done.") and "+RATE = 0.01" in suggestion.text
 
 
-def test_it_is_handed_the_champion_in_a_repository_of_its_own_far_from_everything(play: Play, tmp_path: Path) -> None:
-    """What the repository's own configuration says is not run by us afterwards."""
-    assert play("hostile repository", model="opus").files == {"train.py": "RATE = 0.3\n"}
-    assert not (tmp_path / "bin/owned").exists()
+def test_it_is_handed_the_champion_in_a_folder_of_its_own_far_from_everything(play: Play, tmp_path: Path) -> None:
+    play("edit", model="opus")
     (facts,) = scripted_agent.asked(tmp_path / "bin")
-    assert facts["files"] == ["TASK.md", "lib", "lib/model.py", "params.json", "train.py"]
-    assert (facts["stdin"], facts["log"], facts["status"]) == ("", "The champion\n", "")
+    assert facts["files"] == ["TASK.md", "lib", "lib/model.py", "proposal.json", "train.py"]
+    assert facts["stdin"] == ""
     where = Path(str(facts["cwd"]))
     assert not where.is_relative_to(tmp_path) and not where.is_relative_to(Path(__file__).parents[2])
     assert not where.parent.exists()
@@ -126,14 +124,12 @@ def test_no_command_line_shows_a_variable(play: Play, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("act", "why"),
     [
-        ("forbidden", "it changed 'TASK.md', which is not editable; editable: train.py, lib/model.py, lib/new.py, params.json"),
+        ("forbidden", "it changed 'TASK.md', which is not editable; editable: train.py, lib/model.py, lib/new.py, proposal.json"),
         ("link", "the edit touches 'train.py', which a link leads to"),
         ("mode", "the edit makes 'train.py' executable"),
         ("binary", "the edit leaves 'train.py' not UTF-8"),
         ("long", "the edit makes 'train.py' 1048577 bytes long; at most 1048576"),
         ("remove", "it removed 'train.py': the program's files may change, but must stay"),
-        ("params: {", "it left params.json no JSON"),
-        ('params: {"lr": NaN}', "params.json: 'lr' must be a number, a text or a boolean, got nan"),
     ],
 )  # fmt: skip
 def test_a_folder_with_anything_but_plain_changes_is_not_taken(tmp_path: Path, act: str, why: str) -> None:
@@ -145,6 +141,15 @@ def test_a_folder_with_anything_but_plain_changes_is_not_taken(tmp_path: Path, a
     with pytest.raises(EditFailed) as spoiled:
         read_back(folder, handed, PROBLEM.editable)
     assert str(spoiled.value).startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("{", 'no JSON object with "params"'), ('{"params": {"lr": NaN}}', "lr must be a number in .*, got nan")],
+)
+def test_a_proposal_that_cannot_be_read_is_turned_down(play: Play, text: str, why: str) -> None:
+    with pytest.raises(Unusable, match=f"^claude: proposal.json: .*{why}"):
+        play(f"proposal: {text}")
 
 
 def test_the_reason_reaches_it_when_it_is_asked_again(play: Play, tmp_path: Path) -> None:

@@ -31,13 +31,15 @@ def run(folder: Path, model: ClaudeModel, place: Path, server: str, *more: str) 
 
 def editor(seen: list[str]) -> Steps:
     task = yield "Read", {"file_path": "TASK.md"}
-    assert "rationale.md" in task, task
+    assert "proposal.json" in task, task
     program = yield "Read", {"file_path": "fit.py"}
     assert "args.x" in program, program
     seen.append((yield "Bash", {"command": "touch escaped", "description": "run a command"}))
     change = {"file_path": "fit.py", "old_string": '{"x": args.x}', "new_string": '{"x": args.x - 1}'}
     yield "Edit", change
-    yield "Write", {"file_path": "rationale.md", "content": "One less is better.\n\nExpected: -1\nCategory: offset\n"}
+    yield "Read", {"file_path": "proposal.json"}
+    why = {"old_string": '"rationale": ""', "new_string": '"rationale": "One less is better."'}
+    yield "Edit", {"file_path": "proposal.json", **why}
     return "I subtracted one."
 
 

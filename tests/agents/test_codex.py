@@ -89,9 +89,9 @@ def test_an_agent_that_reads_the_skill_drives_a_campaign_of_five_edits(tmp_path:
 
 def proposer() -> Steps:
     task = yield "cat TASK.md"
-    assert "rationale.md" in task, task
+    assert "proposal.json" in task, task
     yield 'sed -i \'s/{"x": args.x}/{"x": args.x - 1}/\' fit.py'
-    yield "printf 'One less is better.\\n\\nExpected: -1\\nCategory: offset\\n' > rationale.md"
+    yield """sed -i 's/"rationale": ""/"rationale": "One less is better."/; s/: null/: -1/' proposal.json"""
     return "I subtracted one."
 
 

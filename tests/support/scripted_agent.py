@@ -48,8 +48,6 @@ def main(name: str, act: str, folder: str) -> None:
         "files": sorted(path.as_posix() for path in here.rglob("*") if ".git" not in path.parts),
         "stdin": sys.stdin.read(),  # it would wait for ever if nobody had closed it
         "task": (here / "TASK.md").read_text(),
-        "log": subprocess.run(["git", "log", "--format=%s"], capture_output=True, text=True).stdout,
-        "status": subprocess.run(["git", "status", "--short"], capture_output=True, text=True).stdout,
     }
     with (pathlib.Path(folder) / ASKED).open("a") as file:
         file.write(json.dumps(facts) + "\n")
@@ -61,11 +59,11 @@ def main(name: str, act: str, folder: str) -> None:
 def play(act: str, here: pathlib.Path, folder: str) -> None:
     """Do what the act is; an unknown one does nothing.
 
-    `params: TEXT` leaves that text as params.json; `hang: N` and `detach: N` leave a `sleep N` behind.
+    `proposal: TEXT` leaves that text as proposal.json; `hang: N` and `detach: N` leave a `sleep N` behind.
     """
     act, _, argument = act.partition(": ")
-    if argument and act == "params":
-        (here / "params.json").write_text(argument)
+    if argument and act == "proposal":
+        (here / "proposal.json").write_text(argument)
     elif argument:
         leave(act, argument, here / "train.py")
     elif act in ACTS:
@@ -75,7 +73,9 @@ def play(act: str, here: pathlib.Path, folder: str) -> None:
 def edit(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
     rate = "0.02" if "could not be tried" in (here / "TASK.md").read_text() else "0.01"
     train.write_text(train.read_text().replace("RATE = 0.1", f"RATE = {rate}"))
-    (here / "rationale.md").write_text("The rate is too high.\nIt diverges.\nCategory: Learning rate\n")
+    proposal = json.loads((here / "proposal.json").read_text())
+    proposal |= {"rationale": "The rate is too high.\nIt diverges.", "category": "Learning rate"}
+    (here / "proposal.json").write_text(json.dumps(proposal))
     (here / "scratch.py").write_text("only = 'for me'\n")
 
 
@@ -103,12 +103,6 @@ def link(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
     train.symlink_to("/etc/hostname")
 
 
-def prepare_the_repository(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-    config = here / ".git/config"
-    config.write_text(config.read_text() + f"[core]\n\tfsmonitor = touch {folder}/owned; false\n")
-    train.write_text("RATE = 0.3\n")
-
-
 def say(text: str, stream: TextIO = sys.stdout) -> None:
     stream.write(text + "\n")
 
@@ -123,7 +117,6 @@ ACTS: dict[str, Act] = {
     "binary": lambda here, train, folder: train.write_bytes(b"\xff\xfe\x00"),
     "long": lambda here, train, folder: train.write_bytes(b"#" * (2**20 + 1)),
     "remove": lambda here, train, folder: train.unlink(),
-    "hostile repository": prepare_the_repository,
     "floods": lambda here, train, folder: [say("x" * 2**20) for _ in range(20)],
 }
 """What it does in its folder, by the name of the act."""
