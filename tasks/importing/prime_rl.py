@@ -7,6 +7,7 @@ known that the train.toml of vivekvkashyap/autoresearch-rl has (February 2026). 
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 import tomllib
@@ -99,12 +100,10 @@ class PrimeRl(Importer):
 
 
 def _keys() -> Any:
-    """The trainer's part that knows the names of parameters, by the name that it has in a workspace."""
+    """The trainer, which knows the names of parameters. It finds `_program` by the name that it has in a workspace."""
     if (folder := str(plugins.folder(TRAINERS))) not in sys.path:
         sys.path.append(folder)
-    import prime_rl_parts.run
-
-    return prime_rl_parts.run
+    return importlib.import_module(f"{TRAINERS}.prime_rl")
 
 
 def _laid_over(

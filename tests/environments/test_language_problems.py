@@ -23,8 +23,8 @@ import pytest
 
 import environments
 from environments.judges._taskset import Taskset
-from prime_rl_parts.run import Settings, as_tables, at
 from tasks.importing._original import flat
+from tasks.trainers.prime_rl import Settings, as_tables, at
 from tests.support.web import Handler, serving
 
 NAMES = ("gsm8k", "reverse_text")

@@ -17,12 +17,10 @@ import psutil
 import pytest
 
 from _program import CANCELLED, Budget, Failed, ProgressFile
-from prime_rl_parts import model, watch
-from prime_rl_parts.run import Run, Settings, as_tables, at
-from prime_rl_parts.watch import Steps
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tasks.trainers import prime_rl
+from tasks.trainers.prime_rl import Run, Settings, Steps, as_tables, at
 from tests.support import trainer_process as trainer_programs
 from tests.support.fake_prime_rl import Faults, base_model, goes_wrong, lay, quality_of, weights
 from tests.support.lazy import LazyModule
@@ -155,7 +153,7 @@ def test_the_reason_is_what_the_logs_say(run: Run, log: str, line: str, reason: 
     path.parent.mkdir(parents=True)
     (run.folder / "logs/latest/trainer.log").write_text("fine\n")
     path.write_text(f"Traceback (most recent call last):\n\x1b[31m{line}\x1b[0m\nended\n")
-    failure = watch.why(run, "unknown")
+    failure = prime_rl.why(run, "unknown")
     assert (str(failure).startswith(reason), failure.retry) == (True, retry), failure
 
 
@@ -173,7 +171,7 @@ def test_the_model_is_the_last_complete_broadcast_with_the_base_s_tokenizer(run:
     broadcast(run, 8)
     broadcast(run, 9)
     broadcast(run, 11, stable=False)
-    model.assemble(run, reached=11)
+    prime_rl.assemble(run, reached=11)
     made = tmp_path / "out/model"
     assert sorted(path.name for path in made.iterdir()) == [
         "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
@@ -289,11 +287,13 @@ def test_an_adapter_is_added_to_the_base_model_in_its_own_type_and_refused_where
     (run.base / "model.safetensors.index.json").write_text(json.dumps(index))
     handed = run.folder / "broadcasts/step_3"  # as prime-rl hands on an adapter
     handed.mkdir(parents=True)
-    tensors_of.save_file({f"{LAYER}.lora_{name}.weight": part for name, part in pair.items()}, handed / model.WEIGHTS)
-    (handed / model.CONFIG).write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 8.0}))
+    tensors_of.save_file(
+        {f"{LAYER}.lora_{name}.weight": part for name, part in pair.items()}, handed / prime_rl.WEIGHTS
+    )
+    (handed / prime_rl.CONFIG).write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 8.0}))
     (handed / "STABLE").touch()
 
-    model.assemble(run, reached=3)
+    prime_rl.assemble(run, reached=3)
 
     made = run.folder.parents[1] / "model"
     after = tensors_of.load_file(made / one)[f"{LAYER}.weight"]
@@ -303,12 +303,12 @@ def test_an_adapter_is_added_to_the_base_model_in_its_own_type_and_refused_where
     assert json.loads((made / "model.safetensors.index.json").read_text()) == index
     assert not list(made.glob("adapter*")), "a judge refuses adapters that are not merged"
 
-    monkeypatch.setattr(model, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(prime_rl, "PACKAGE", "no_such_package")
     run.train = "trainer.model.lora = 'None'"
-    model.check_adapter(run)
+    prime_rl.check_adapter(run)
     run.train = "[trainer.model.lora]"
     with pytest.raises(Failed, match=r"^refused: .*no_such_package is not installed"):
-        model.check_adapter(run)
+        prime_rl.check_adapter(run)
 
 
 # Nights with prime-rl's stand-in: whatever goes wrong has its own reason, and nothing of it is left running.
