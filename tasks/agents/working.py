@@ -57,16 +57,6 @@ except OSError as wrong:
 """Becomes the agent. Its variables, a key among them, come by a pipe: a command line can be read by everybody."""
 
 
-@dataclass(frozen=True)
-class LeftBehind:
-    """An agent's result."""
-
-    files: dict[str, str]
-    """The whole texts of the editable files that it changed."""
-    proposal: str
-    """Its proposal.json: parameters, reason, kind and prediction, in the form in which a language model gives them."""
-
-
 def lay_out(folder: Path, brief: Brief, task: str) -> dict[str, str]:
     """Write everything into an empty folder; the texts of the files, by name."""
     for name in (*brief.files, *brief.problem.editable):
@@ -82,8 +72,13 @@ def lay_out(folder: Path, brief: Brief, task: str) -> dict[str, str]:
     return handed
 
 
-def read_back(folder: Path, handed: Mapping[str, str], editable: Sequence[str]) -> LeftBehind:
-    """The result of an agent whose processes have all ended; EditFailed where it changed what it may not."""
+def read_back(folder: Path, handed: Mapping[str, str], editable: Sequence[str]) -> tuple[dict[str, str], str]:
+    """The result of an agent whose processes have all ended; EditFailed where it changed what it may not.
+
+    Returns:
+        The whole texts of the editable files that it changed, and its proposal.json: parameters, reason, kind and
+        prediction, in the form in which a language model gives them.
+    """
     if text_of(folder, TASK) != handed[TASK]:
         raise EditFailed(f"it changed {TASK!r}, which is not editable; editable: {', '.join((*editable, PROPOSAL))}")
     files: dict[str, str] = {}
@@ -96,7 +91,7 @@ def read_back(folder: Path, handed: Mapping[str, str], editable: Sequence[str]) 
             files[name] = text
     proposal = text_of(folder, PROPOSAL) or ""
     _check_secrets(PROPOSAL, proposal, handed[PROPOSAL])
-    return LeftBehind(files, proposal)
+    return files, proposal
 
 
 def _check_secrets(name: str, text: str, before: str) -> None:
@@ -108,22 +103,15 @@ def _check_secrets(name: str, text: str, before: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Ended:
-    """The end of an agent, and its output."""
-
-    failure: str
-    """The reason of a failure; empty when it ended with status 0."""
-    printed: str
-    """The end of its standard output, without the engine's secrets."""
-
-
-def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, str], seconds: float) -> Ended:
+def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, str], seconds: float) -> tuple[str, str]:
     """Run an agent to its end, or for so many seconds. When this returns, nothing of it is left.
 
     Args:
         argv: The path of its program first.
         log: What it prints goes there, capped and without secrets; its temporary files go beside it.
+
+    Returns:
+        The reason of a failure, empty when it ended with status 0, and the end of its standard output, without secrets.
 
     Raises:
         CannotStart: the machine has no process, memory, file or disk left for it.
@@ -154,7 +142,7 @@ def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, st
         except Stopped as stopped:
             failure = f"was stopped: {stopped}"
         program.kill()
-    return Ended(failure, scrub_text(heard.decode(errors="replace")))
+    return failure, scrub_text(heard.decode(errors="replace"))
 
 
 def _listen(program: Program, heard: bytes) -> bytes:

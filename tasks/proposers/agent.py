@@ -39,7 +39,8 @@ REASON_CHARACTERS, QUOTED_LINES = 400, 150
 @dataclass(frozen=True)
 class _Outcome:
     said: AgentReport
-    left: working.LeftBehind | None
+    files: dict[str, str]
+    proposal: str
     spoiled: str = ""
     """Why its result cannot be used."""
 
@@ -140,40 +141,40 @@ class Agent(Proposer):
         variables = {name: os.environ[name] for name in names if name in os.environ}
         argv = [str(Path(program).absolute()), *self._setting.command(PROMPT, self.model)[1:]]
         try:
-            ended = working.run(argv, cwd=work, log=log, variables=variables, seconds=seconds)
+            failure, printed = working.run(argv, cwd=work, log=log, variables=variables, seconds=seconds)
         finally:
             for path in (work / working.TASK, log):
                 if place and path.is_file() and not path.is_symlink():
                     write_atomic(place / path.name, scrub_text(path.read_text(errors="replace")))
-        said = self._setting.hear(ended.printed)
+        said = self._setting.hear(printed)
         said = replace(said, message=scrub_text(said.message))  # with half a character it could not be stored
-        if failure := said.error or ended.failure:
+        if failure := said.error or failure:
             how = "says that it failed: " if said.error else ""
             raise Unavailable(f"{self._name} {how}{one_line(failure, REASON_CHARACTERS)}", said.usage)
         try:
-            return _Outcome(said, working.read_back(work, handed, brief.problem.editable))
+            return _Outcome(said, *working.read_back(work, handed, brief.problem.editable))
         except EditFailed as spoiled:
-            return _Outcome(said, None, str(spoiled))
+            return _Outcome(said, {}, "", str(spoiled))
 
     def _suggestion(self, brief: Brief, outcome: _Outcome) -> Suggestion:
-        said, left, before = outcome.said, outcome.left, start(brief)
-        if left is None:
+        said, files, before = outcome.said, outcome.files, start(brief)
+        if outcome.spoiled:
             raise Unusable(f"{self._name}: {outcome.spoiled}", said.message, said.usage)
         try:
-            parsed, faults = ideas(left.proposal, brief.space, brief.problem.fixed)
+            parsed, faults = ideas(outcome.proposal, brief.space, brief.problem.fixed)
         except Misread as wrong:
             parsed, faults = [], [str(wrong)]
         if not parsed:
             raise Unusable(f"{self._name}: {working.PROPOSAL}: {'; '.join(faults)}", said.message, said.usage)
         idea, params = parsed[0], {**before, **parsed[0].params}
-        if not left.files and params == before:
+        if not files and params == before:
             raise Unusable(f"{self._name}: it changed nothing", said.message, said.usage)
         try:
-            edit = diff_of(brief.files, {**brief.files, **left.files})
+            edit = diff_of(brief.files, {**brief.files, **files})
         except EditFailed as wrong:
             edit = str(wrong)
         return Suggestion(
-            params, idea.rationale, left.files or None, idea.category,
+            params, idea.rationale, files or None, idea.category,
             "\n\n".join(filter(None, (said.message, edit))), said.usage,
             model=f"{self._name} {self.model}".rstrip(), expected=idea.expected,
         )  # fmt: skip

@@ -136,7 +136,7 @@ def test_a_folder_with_anything_but_plain_changes_is_not_taken(tmp_path: Path, a
     folder = tmp_path / "work"
     folder.mkdir()
     handed = lay_out(folder, brief(tmp_path), "the task")
-    assert read_back(folder, handed, PROBLEM.editable).files == {}
+    assert read_back(folder, handed, PROBLEM.editable)[0] == {}
     scripted_agent.play(act, folder, str(tmp_path))
     with pytest.raises(EditFailed) as spoiled:
         read_back(folder, handed, PROBLEM.editable)
