@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from environments.limits import Limits
-from tasks.editing.patches import EditFailed, git_environment, is_place, text_of
+from tasks.editing.patches import EditFailed, is_place, text_of
 from tasks.llm.prompts import start
 from tasks.proposing.brief import Brief
 from tasks.sandbox.confinement import VisiblePaths
