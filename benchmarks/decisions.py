@@ -138,8 +138,8 @@ class Campaign:
                 tried = replace(tried, is_last=True)
                 continue
             self.left -= 1
-            again, score = self._run(self.known[wanted.of])
-            tried = replace(tried, reruns=(*tried.reruns, Rerun(wanted.of, again, score)))
+            again, score = self._run(self.known[number])
+            tried = replace(tried, reruns=(*tried.reruns, Rerun(number, again, score)))
         assert isinstance(wanted, Verdict), f"{wanted} was not expected"
         self._settle(tried, wanted)
         if wanted.kind == "keep":

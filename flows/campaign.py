@@ -11,7 +11,7 @@ from typing import Any
 from prefect import State, allow_failure, flow
 from prefect.utilities.annotations import quote  # Prefect passes it on as it is
 
-from flows.engine.attempt import Attempt, Control, Future, Measurement, Step, controlled
+from flows.engine.attempt import Attempt, Future, Measurement
 from flows.engine.certifying import certify_at_the_end
 from flows.engine.launching import launched
 from flows.engine.night import Night, Terms, opened
@@ -19,8 +19,9 @@ from flows.engine.proposing import next_turn
 from flows.engine.stopping import Stop, reached
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.flow import fails_when_refused, flow_run_name, form, named
-from tasks.bench import Bench
+from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import result_in, result_of
+from tasks.control import control
 from tasks.decide import decide
 from tasks.evaluate import evaluate
 from tasks.propose import Nothing, propose
@@ -52,9 +53,9 @@ def search(night: Night, only: int | None = None) -> Stop:
         if stop and not under_way:
             return stop
         for attempt in night.ended(under_way):
-            steps = attempt.next_steps()  # its training seeds, then the rerun or the control that a verdict needs
-            attempt.steps += [(step, measure(night, step, after=attempt.proposed)) for step in steps]
-            if not steps:
+            plans = attempt.next_runs()  # its training seeds, then the rerun or the control that a verdict needs
+            attempt.made += [measure(night, plan, after=attempt.proposed) for plan in plans]
+            if not plans:
                 settle(night, attempt)
                 under_way.remove(attempt)
 
@@ -72,16 +73,17 @@ def next_attempt(night: Night, under_way: list[Attempt]) -> Attempt | Stop | Non
     return None
 
 
-def measure(night: Terms, step: Step, bench: Bench | None = None, after: Sequence[Future] = ()) -> Measurement:
+def measure(night: Terms, plan: RunPlan, bench: Bench | None = None, after: Sequence[Future] = ()) -> Measurement:
     """Train once and judge the result: in a slot of this machine, or as a run of the deployment `trial`."""
-    key, plan, bench = quote(step.plan.key), quote(step.plan), bench or night.bench
+    bench = bench or night.bench
     if night.spec.launch != "here":  # another machine makes the run, and the tasks below find its results
-        after = [launched(night, step, bench, after)]
-    if isinstance(step, Control):
-        return controlled(night, step, bench, after)
-    run = train.submit(key, bench, plan, night.early_stop(step.plan), wait_for=after, return_state=False)
-    score = evaluate.submit(key, bench, plan, allow_failure(run), night.need(step.plan, bench), return_state=False)
-    return Measurement(bench, step.plan, run, score)
+        after = [launched(night, plan, bench, after)]
+    shared, need = (quote(plan.key), bench, quote(plan)), night.need(plan, bench)
+    if plan.control_of:
+        score = control.submit(*shared, need, quote(night.reference), wait_for=after, return_state=False)
+        return Measurement(bench, plan, score)
+    run = train.submit(*shared, night.early_stop(plan), wait_for=after, return_state=False)
+    return Measurement(bench, plan, run, evaluate.submit(*shared, allow_failure(run), need, return_state=False))
 
 
 def settle(night: Night, attempt: Attempt) -> None:

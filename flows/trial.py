@@ -19,7 +19,6 @@ from prefect.states import Completed
 import environments
 from environments.plugins import Refused
 from flows import campaign
-from flows.engine.attempt import Control, Train
 from flows.engine.launching import FLOW, POLL_SECONDS, REQUEST, SHARE, LaunchRequest, once_visible
 from flows.engine.night import Terms
 from flows.engine.recovery import cancellable
@@ -89,9 +88,8 @@ def measure(path: Path, request: LaunchRequest) -> None:
     check_given(spec.isolation.level, home(), outside(environment))
     slots, price = spec.slots(environment), spec.advanced.usd_per_hour
     bench = Bench(ledger, spec.isolation, slots, 1, transfer, request.budget, price, launched=True)
-    step = Control(request.plan, request.trained) if request.trained else Train(request.plan)
     with results_in(ledger.results):
-        made = campaign.measure(Terms(spec, ledger, history, bench), step)
+        made = campaign.measure(Terms(spec, ledger, history, bench), request.plan)
         try:
             while not made.waited_for.done():
                 interrupt.wait(POLL_SECONDS)

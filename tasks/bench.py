@@ -23,7 +23,7 @@ from tasks.system import interrupt
 from tasks.system.clock import clock, covered
 from tasks.system.slot import Slot
 from tasks.task_key import Purpose, TaskKey
-from tasks.trial import Proposal
+from tasks.trial import Proposal, Run
 
 POLL_SECONDS = 0.2
 
@@ -53,6 +53,8 @@ class RunPlan:
     """What it is judged on; None: its own draw."""
     echo: Units | None = None
     """What another run was judged on, where this one is judged too: equal results show that it ignores its seed."""
+    control_of: Run | None = None
+    """The run that is only controlled: what its program scores without this training (tasks/control.py)."""
 
 
 class Bench:

@@ -41,14 +41,14 @@ STARTUP_SHARE = 0.1
     persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/control",
 )  # fmt: skip
 def control(
-    key: TaskKey, bench: Bench, plan: RunPlan, trained: Run, need: Wait | None, first: tuple[Run, Score]
+    key: TaskKey, bench: Bench, plan: RunPlan, need: Wait | None, first: tuple[Run, Score]
 ) -> State[UntrainedControl]:
-    """Run again what `trained` was, stop it after a hundredth of the time, and judge what it left. (first: the run of
-    the baseline that it is controlled with)
+    """Repeat a run, stop it after a hundredth of its time, and judge what it left. (first: the run of the baseline that
+    it is controlled with)
     """
     bench.ledger.verify()
     with bench.slot(key) as slot:
-        found = control_of(bench, plan, trained, need, first, slot)
+        found = control_of(bench, plan, need, first, slot)
     score = found.score
     words = f"no score: {score.error}" if score.value is None else f"score {score.value:.4g}"
     return ended(found, f"{words} without training")
@@ -66,8 +66,10 @@ def baseline_need(history: History, proposal: Proposal) -> Wait | None:
 
 
 def control_of(
-    bench: Bench, plan: RunPlan, trained: Run, need: Wait | None, first: tuple[Run, Score], slot: Slot
+    bench: Bench, plan: RunPlan, need: Wait | None, first: tuple[Run, Score], slot: Slot
 ) -> UntrainedControl:
+    trained = plan.control_of
+    assert trained is not None, "it was trained"
     environment, isolation, program, place = bench.environment, bench.isolation, bench.program, bench.dir(plan)
     marker, proposal, seed = bench.own(plan.key).marker, plan.proposal, bench.seed("control", plan.key)
     startup = environment.startup_seconds  # nothing before `ready` counts as training

@@ -72,10 +72,11 @@ def plausible_beside(
     """The same beside other runs; `siblings` are those of its proposal that are not in the history yet."""
     if run.status != "finished" or run.checkpoint is None or environment.deterministic:
         return run
-    proposals = {trial.number: trial.proposal for trial in history}
-    earlier = [(f"trial {t.number}", t.proposal, other) for t in history for other in t.runs]
-    again = [rerun for t in history for rerun in t.reruns if rerun.of in proposals]
-    earlier += [(f"a rerun of trial {one.of}", proposals[one.of], one.run) for one in again]
+    earlier = [
+        (f"trial {trial.number}", trial.proposal, other)
+        for trial in history
+        for other in (*trial.runs, *(rerun.run for rerun in trial.reruns))
+    ]
     earlier += [("another run of it", proposal, sibling) for sibling in siblings]
     for name, other_proposal, other in earlier:
         differs = _differences(run, proposal, other, other_proposal) if run.checkpoint == other.checkpoint else []

@@ -210,7 +210,7 @@ class Trial:
     wall_seconds: float = 0.0
     """Seconds from its first training to its verdict, without waits for a slot or in a queue."""
     reruns: tuple[Rerun, ...] = ()
-    """Reruns that its verdict needed: of itself, or of the champion."""
+    """Reruns that its verdict needed; in campaigns of version 0.6 also of the champion."""
 
     @property
     def notes(self) -> tuple[str, ...]:

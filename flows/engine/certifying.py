@@ -15,7 +15,7 @@ from environments.judges import ComparisonBlock
 from environments.plugins import Refused
 from environments.score import Score
 from flows.engine import stopping
-from flows.engine.attempt import Measurement, Train
+from flows.engine.attempt import Measurement
 from flows.engine.night import Night
 from flows.engine.stopping import ASKED, Stop
 from flows.spec.campaign_spec import CampaignSpec
@@ -347,7 +347,7 @@ def _side_by_side(
         interrupt.check()
         if night.lock.asked_to_stop or stopping.full(night.ledger.path):
             break
-        made.append(measure(night, Train(plan), bench=bench))
+        made.append(measure(night, plan, bench=bench))
     wait_for_fewer_than(1)
     return [one.result(night) for one in made]
 

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 
 from environments import plugins
 from environments.plugins import Refused
-from flows.engine import attempt
+from flows.engine.attempt import Future
 from flows.server.server_process import impatient_client
 from flows.server.setup import SILENT
 from tasks.bench import Bench, RunPlan
@@ -36,7 +36,6 @@ from tasks.system.files import write_atomic
 from tasks.system.redact import capped, clean
 from tasks.system.retrying import retrying
 from tasks.task_key import TaskKey, history_digest
-from tasks.trial import Run
 
 if TYPE_CHECKING:
     from prefect import State
@@ -80,8 +79,6 @@ class LaunchRequest:
     """Number of trials of the history that it may know."""
     history: str
     """Digest of these trials, to be checked there."""
-    trained: Run | None = None
-    """The run that is to be controlled; None: a run is to be trained and judged."""
     transfer: str = ""
     """Another environment than the campaign's own, one of those frozen with its certificates."""
     budget: float = 1.0
@@ -90,12 +87,12 @@ class LaunchRequest:
     @property
     def tasks(self) -> tuple[str, ...]:
         """The tasks whose stored results complete it."""
-        return ("control",) if self.trained else ("train", "evaluate")
+        return ("control",) if self.plan.control_of else ("train", "evaluate")
 
     @property
     def name(self) -> str:
         """The run within the campaign: trial, attempt, part and step, such as `0007-1-run-2`."""
-        key, step = self.plan.key, "control" if self.trained else ""
+        key, step = self.plan.key, "control" if self.plan.control_of else ""
         return "-".join(filter(None, (f"{key.number:04d}", str(key.attempt), key.part, step)))
 
     @property
@@ -134,13 +131,12 @@ def check(launch: str) -> None:
             )
 
 
-def launched(night: Terms, step: attempt.Step, bench: Bench, after: Sequence[attempt.Future]) -> attempt.Future:
+def launched(night: Terms, plan: RunPlan, bench: Bench, after: Sequence[Future]) -> Future:
     """Have another machine make a run; what the run's own tasks wait for."""
-    trained = step.trained if isinstance(step, attempt.Control) else None
     transfer = "" if bench.environment.name == night.environment.name else bench.environment.name
     seen = len(night.history), history_digest(night.history)
-    request = quote(LaunchRequest(step.plan, *seen, trained, transfer, bench.budget))
-    key, deployment = quote(step.plan.key), quote(night.spec.launch)
+    request = quote(LaunchRequest(plan, *seen, transfer, bench.budget))
+    key, deployment = quote(plan.key), quote(night.spec.launch)
     return launch.submit(key, bench, request, deployment, wait_for=after, return_state=False)
 
 

@@ -1,7 +1,7 @@
 """Rules: whether a trial's score beats the champion's. One file each.
 
 A rule keeps no state: its answer follows from the history and the trial. It either decides, or asks for one more run
-of the trial or of the champion, unless there is no time left (`tried.is_last`). The certificate on fresh runs has the
+of the trial, unless there is no time left (`tried.is_last`). The certificate on fresh runs has the
 last word (tasks/stats/certificate.py), unless the rule does without. Its fields are its options. To add one, put a
 file like this into the folder; its name is the name used in a campaign:
 
@@ -52,8 +52,6 @@ class JudgedTrial:
 class NeedsRerun:
     """A rule needs one more run of this trial."""
 
-    of: int
-
 
 @dataclass(frozen=True)
 class RuleAnswer:
@@ -86,4 +84,4 @@ class Rule(BaseModel, ABC):
 
     @abstractmethod
     def weigh(self, history: History, tried: JudgedTrial) -> RuleAnswer | NeedsRerun:
-        """Whether a trial with a score beats the champion of `history`, or what to rerun to tell."""
+        """Whether a trial with a score beats the champion of `history`, or that it takes another run to tell."""

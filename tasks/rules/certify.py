@@ -38,14 +38,13 @@ class Certify(Rule):
         champion = best(history)
         assert champion is not None, "there is something to compare with"
         bar = statistics.mean(utility(history, champion.number))  # exact: a tie with equal runs is no record
-        again = [rerun for rerun in tried.reruns if rerun.of == tried.number]
-        scores = [*tried.score.each, *(rerun.score for rerun in again)]
-        if any(rerun.score.value is None for rerun in again):
-            return RuleAnswer(False, f"a record that crashed when it was run again: {again[-1].score.error}")
+        scores = [*tried.score.each, *(rerun.score for rerun in tried.reruns)]
+        if any(rerun.score.value is None for rerun in tried.reruns):
+            return RuleAnswer(False, f"a record that crashed when it was run again: {tried.reruns[-1].score.error}")
         mean = statistics.mean(score.utility for score in scores if score.value is not None)
         due = self.reruns if sum(trial.number > 0 for trial in history) >= self.first else 0
-        if mean > bar and len(again) < due and not tried.is_last:
-            return NeedsRerun(tried.number)
+        if mean > bar and len(tried.reruns) < due and not tried.is_last:
+            return NeedsRerun()
         sign = 1 if tried.score.higher_is_better else -1
         how = "better" if mean > bar else "not better"
         several = f", the mean of {len(scores)} runs" if len(scores) > 1 else ""

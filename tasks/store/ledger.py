@@ -4,7 +4,7 @@
         campaign.json     identity and fixed settings; written once
         environment/      the frozen environment                 program/   the frozen baseline program
         trials/0007/      see tasks/store/workspace.py           results/   task results (tasks/checkpoint.py)
-        trials/0007-run-2/   its second training seed; 0007-again-1-of-0003/: a rerun of trial 3 for it
+        trials/0007-run-2/   its second training seed; 0007-again-1/: a rerun that its verdict needed
         trials/0007.2/    trial 7, run again: another attempt, with the same proposal; 0007.2-run-2: a further run of it
         certificates/1.json   a certificate, with its runs beside it; 1-at-4x-on-NAME.json: with another training budget
                           in another environment, which is frozen in on-NAME/

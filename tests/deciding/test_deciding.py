@@ -49,15 +49,14 @@ def decided(history: History, one: JudgedTrial, verdict: Verdict) -> Trial:
 
 
 def in_the_end(
-    rule: Rule, history: History, one: JudgedTrial, mine: float, champion: float, seed: int = 1, up: bool = True
+    rule: Rule, history: History, one: JudgedTrial, mine: float, seed: int = 1, up: bool = True
 ) -> tuple[Verdict, JudgedTrial]:
-    """Ask and answer until there is a verdict: what is run again comes from these true levels, with a noise of SD."""
+    """Ask and answer until there is a verdict: another run comes from this true level, with a noise of SD."""
     draw = random.Random(seed)
     while isinstance(wanted := weigh(history, undemanding(), rule, one), NeedsRerun):
         assert len(one.reruns) < 50, "it never has enough"
-        level = mine if wanted.of == one.number else champion
-        value = draw.gauss(level, SD) * (1 if up else -1)
-        one = replace(one, reruns=(*one.reruns, Rerun(wanted.of, FINE, scored(value, up))))
+        value = draw.gauss(mine, SD) * (1 if up else -1)
+        one = replace(one, reruns=(*one.reruns, Rerun(one.number, FINE, scored(value, up))))
     assert isinstance(wanted, Verdict)
     return wanted, one
 
@@ -105,7 +104,7 @@ def test_what_is_much_better_is_kept_in_the_end_and_what_is_much_worse_never(
     history, mine = begun(up), 82.0 + away
     for seed in range(10):
         one = of(history, mine if up else -mine, up=up)
-        found, asked = in_the_end(rule_of(name), history, one, mine, 82.0, seed, up)
+        found, asked = in_the_end(rule_of(name), history, one, mine, seed, up)
         assert found.kind == kind, found
         assert found.level == ("provisional" if kind == "keep" else None)
         assert kind == "keep" or not asked.reruns, "not worth a second look"
@@ -128,7 +127,7 @@ def test_greedy_believes_every_score(value: float, kind: str) -> None:
 def test_certify_keeps_a_record_that_stays_one_when_it_is_run_again(again: float | None, kind: VerdictKind) -> None:
     history, rule = begun(), Certify(first=0)
     one = of(history, 90.0)
-    assert weigh(history, undemanding(), rule, one) == NeedsRerun(1)
+    assert weigh(history, undemanding(), rule, one) == NeedsRerun()
     assert verdict_of(weigh(history, undemanding(), rule, replace(one, is_last=True))).kind == "keep", "no time is left"
     found = verdict_of(weigh(history, undemanding(), rule, replace(one, reruns=(Rerun(1, FINE, scored(again)),))))
     assert found.kind == kind, found
@@ -139,7 +138,7 @@ def test_a_champion_is_as_good_as_all_its_runs_are_and_a_tie_is_no_record() -> N
     one = replace(of(history, 120.0), reruns=(Rerun(1, FINE, scored(90.0)),))
     history = (*history, decided(history, one, verdict_of(weigh(history, undemanding(), rule, one))))
     assert verdict_of(weigh(history, undemanding(), rule, of(history, 105.0))).kind == "discard"
-    assert weigh(history, undemanding(), rule, of(history, 106.0)) == NeedsRerun(2)
+    assert weigh(history, undemanding(), rule, of(history, 106.0)) == NeedsRerun()
     level = champion_estimate(history)
     assert level is not None and (level.level, level.runs) == (105.0, 2)
 
@@ -206,7 +205,7 @@ def test_whether_it_learned_is_asked_of_would_be_keeps_alone(name: str, value: f
     asked = 0
     while not isinstance(wanted := weigh(history, strict(), rule_of(name), one), Verdict):
         if isinstance(wanted, NeedsRerun):
-            one = replace(one, reruns=(*one.reruns, Rerun(wanted.of, FINE, scored(value))))
+            one = replace(one, reruns=(*one.reruns, Rerun(one.number, FINE, scored(value))))
             assert one.control is None, "what costs more is asked last"
         else:
             assert isinstance(wanted, NeedsControl)

@@ -34,5 +34,5 @@ def controlled(
 ) -> UntrainedControl:  # fmt: skip
     """The control of a trial in `folder`, where the baseline trained so many seconds."""
     bench = LoneBench(environment, program, folder)
-    plan = RunPlan(TaskKey("test", "digest", int(run.dir[-4:])), proposal, run.dir)
-    return control_of(bench, plan, run, None, (replace(run, seconds=seconds), baseline), NOWHERE)
+    plan = RunPlan(TaskKey("test", "digest", int(run.dir[-4:])), proposal, run.dir, control_of=run)
+    return control_of(bench, plan, None, (replace(run, seconds=seconds), baseline), NOWHERE)
