@@ -46,7 +46,6 @@ def plausible(environment: Environment, run: Run, folder: Path) -> Run:
     """The run, or the same run as a crash with the reason if it is implausible by itself. (folder: the campaign's)"""
     if run.status != "finished":
         return run
-    newest = outputs.newest(folder / run.dir / "out")
     steps, budget = run.steps or 0, environment.budget_steps
     stated = environment.limits.least_seconds
     least = environment.budget_seconds / 1000 if stated is None else stated
@@ -56,9 +55,7 @@ def plausible(environment: Environment, run: Run, folder: Path) -> Run:
             f"trained for {run.seconds:g} s, too short to learn anything (at least {least:g} s): train for longer, "
             "or lower least_seconds in [limits]"
         )
-    elif not newest:
-        reason = "left no checkpoint in out/"
-    elif (before := run.started - newest) > EARLIER_SECONDS:
+    elif (before := run.started - outputs.newest(folder / run.dir / "out")) > EARLIER_SECONDS:
         age = f"the newest file in out/ is {before:.0f} s older than the run"
         reason = f"left no checkpoint of its own: {age}: save anew"
     elif budget and steps > budget * OVERSHOOT + ROLLOUT:

@@ -44,8 +44,8 @@ UNSANDBOXED = (
     "machine offers, --allow-unsandboxed runs it anyway"
 )
 POLL_SECONDS, FINEST_POLL_SECONDS = 0.05, 0.005
-NO_CHECKPOINT = ("left no checkpoint in out/", "was stopped at the end of its")
-"""Beginnings of the reason of a run that left nothing: it ended by itself, or by the end of its budget."""
+NO_CHECKPOINT = "left no checkpoint in out/"
+"""Beginning of the reason of a run that left nothing."""
 DATA = frozenset({".cfg", ".ini", ".json", ".md", ".toml", ".txt", ".yaml", ".yml"})
 """Suffixes of settings files, which are not code."""
 CANCEL = "cancel"
@@ -166,7 +166,6 @@ class _Session(TrainingSession):
     slot: Slot
     cut: Cut
     rented_gpus: ClassVar[int] = 0
-    is_over: bool = False
 
     @property
     def out(self) -> str:
@@ -199,7 +198,9 @@ class _Session(TrainingSession):
         if self.status == "cancelled":  # what it left no longer matters
             return
         out, limits = self.place.out, self.environment.limits
-        reason = reason or outputs.fault(out) or outputs.excess(out, limits) or self._missing_checkpoint()
+        reason = reason or outputs.fault(out) or outputs.excess(out, limits)
+        if not (reason or outputs.newest(out)):
+            reason = f"{NO_CHECKPOINT}: save within its {self.cut.budget_seconds:g} s, also as you go or at SIGTERM"
         if reason:
             self.error = f"{reason}\n{tail}".rstrip() + advice(self.level, self.environment, tail)
 
@@ -247,7 +248,7 @@ class _Session(TrainingSession):
             program.terminate(grace)
 
     def _stop(self, program: Program) -> str | None:
-        grace, self.is_over = self.environment.grace_seconds, True
+        grace = self.environment.grace_seconds
         if not program.terminate(grace):
             return f"did not stop within {grace:g} s of SIGTERM at the end of its budget, and was killed"
         self.progress.read()
@@ -255,18 +256,6 @@ class _Session(TrainingSession):
         if status in (0, -signal.SIGTERM, 143):  # 143 is a shell's status when SIGTERM ended its child
             return None
         return f"failed while stopping: {program.describe(status or 0)}"
-
-    def _missing_checkpoint(self) -> str | None:
-        with os.scandir(self.place.out) as entries:
-            if any(entry.name != "progress.jsonl" for entry in entries):
-                return None
-        itself, stopped = NO_CHECKPOINT
-        if not self.is_over:
-            return itself
-        budget, startup = self.cut.budget_seconds, self.cut.startup_seconds
-        before = "" if self.progress.ready else f" (+{startup:g} s start-up, since it never reported `ready`)"
-        remedy = "save as you go, handle SIGTERM, or raise budget_seconds"
-        return f"{stopped} {budget:g} s budget{before} without having saved: {remedy}"
 
 
 def _is_beyond_edits(environment: Environment) -> bool:

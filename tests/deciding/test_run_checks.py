@@ -63,20 +63,18 @@ def trial(number: int, run: Run, params: Params) -> Trial:
         (but(FINE, seconds=0.0, steps=None), {"limits": Limits(least_seconds=0)}, 4.0, None),
         (FINE, {}, -1.9, None),
         (FINE, {}, -3600.0, "is 3600 s older than the run"),
-        (FINE, {}, None, "left no checkpoint in out/"),
         (but(FINE, steps=110_000 + 65_536), {"budget_steps": 100_000}, 4.0, None),
         (but(FINE, steps=110_001 + 65_536), {"budget_steps": 100_000}, 4.0, r"reported 175,537 steps of a budget of"),
     ],
 )
 def test_a_run_that_cannot_be_is_a_crash_with_the_reason(
-    run: Run, more: dict[str, Any], written: float | None, words: str | None, environment: Environment, tmp_path: Path
+    run: Run, more: dict[str, Any], written: float, words: str | None, environment: Environment, tmp_path: Path
 ) -> None:
     """By its time, its steps, and when its checkpoint was written, from its start."""
     out = tmp_path / run.dir / "out"
     out.mkdir(parents=True)
-    if written is not None:
-        (out / "model.json").write_text("{}")
-        os.utime(out / "model.json", (STARTED + written,) * 2)
+    (out / "model.json").write_text("{}")
+    os.utime(out / "model.json", (STARTED + written,) * 2)
     found = run_checks.plausible(environment.model_copy(update=more), run, tmp_path)
     assert found == run if words is None else found.status == "crash" and re.search(words, found.error or "")
 

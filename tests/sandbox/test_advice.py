@@ -61,10 +61,7 @@ def train(
             ("HF_HUB_CACHE=", "network = true"),
         ),
         ("held = bytearray(2**30)\nfor at in range(0, 2**30, 4096): held[at] = 1", ("0.3 GiB", "limits.memory_gb")),
-        (
-            "import time; time.sleep(60)",
-            ("stopped at the end of its 0.5 s budget (+1 s start-up", "save as you go, handle SIGTERM"),
-        ),
+        ("import time; time.sleep(60)", ("left no checkpoint in out/", "also as you go or at SIGTERM")),
     ],
 )
 def test_an_honest_program_is_told_the_line_to_change(
