@@ -65,7 +65,7 @@ def next_proposal(checks: ProposalChecks, proposer: Proposer, fallback: Proposer
     usage, down = answer.usage + other.usage, answer.turned_down + other.turned_down
     if isinstance(other, Proposal):
         return replace(other, usage=usage, turned_down=down, instead_of=instead)
-    return Nothing(instead, answer.turned_down, usage) if proposer.asks else Nothing()
+    return Nothing(instead, usage=usage) if proposer.asks else Nothing()
 
 
 def from_inbox(checks: ProposalChecks, brief: Brief) -> Proposal | None:

@@ -23,7 +23,6 @@ from tasks.spending import note_bought
 from tasks.store import inbox
 from tasks.store.approval import Parked
 from tasks.store.earlier_campaigns import lessons
-from tasks.store.provenance import TURNED_DOWN
 from tasks.task_key import TaskKey
 from tasks.trial import History, Proposal, budgets_used
 
@@ -50,8 +49,6 @@ class Turn:
         ledger = self.night.ledger
         # Not kept: a resumed campaign may find a proposal in the inbox, or get an answer.
         (ledger.results / f"{self.key}/propose").unlink(missing_ok=True)
-        if answer.turned_down:
-            ledger.event(TURNED_DOWN, trial=self.key.number, reasons=answer.turned_down)
         note_bought(ledger, answer.usage)
         self.night.nothing_for = self.known
         if self.under_way or _waiting(self.parked) or self.proposer.waits:
@@ -88,7 +85,7 @@ def next_turn(night: Night, under_way: Sequence[Attempt]) -> Turn | None:
     )  # fmt: skip
     if known == night.nothing_for:
         return None
-    key, place = ledger.key(number, attempt=1), ledger.place(number, attempt=1)
+    key, place = ledger.key(number), ledger.place(number, attempt=1)
     checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, key.marker, ideas)
     proposer = spec.loaded_fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
     brief = _brief(night, under_way, key, parked, proposer)

@@ -12,8 +12,6 @@ from tasks.system.redact import capped, clean
 from tasks.trial import NOTHING_BOUGHT, History, Proposal, Usage
 
 LINE = 300
-TURNED_DOWN = "turned down"
-"""The ledger's event for suggestions that no trial follows: {trial, reasons}. Of each trial the last one counts."""
 
 
 @dataclass
@@ -65,18 +63,16 @@ def incidents(ledger: Ledger, history: History, parked: Sequence[Parked] = ()) -
     for number, proposal in proposals.items():
         if proposal.switch:
             found.append((number, "switch", proposal.switch))
-        found += [(number, TURNED_DOWN, reason) for reason in proposal.turned_down]
+        found += [(number, "turned down", reason) for reason in proposal.turned_down]
         if proposal.instead_of:
             found.append((number, "fallback", f"{proposal.proposer} took the turn, instead of {proposal.instead_of}"))
         if proposal.inbox:
             found.append((number, "inbox", f"idea {proposal.inbox}: {proposal.rationale}".removesuffix(": ")))
-    unfollowed = {event["trial"]: event["reasons"] for event in ledger.events() if event["event"] == TURNED_DOWN}
-    found += [(number, TURNED_DOWN, reason) for number in unfollowed for reason in unfollowed[number]]
     found += [
         (one.number, "waits", "for approval") if one.state == "waiting" else (one.number, one.state, one.words)
         for one in parked
     ]
-    newest = max((*proposals, *unfollowed), default=0)
+    newest = max(proposals, default=0)
     found += [(newest, "inbox", f"idea {name} was refused: {why}") for name, why in inbox.refused(ledger.path).items()]
     every = [Incident(number, kind, _line(words)) for number, kind, words in found]
     return tuple(sorted(dict.fromkeys(every), key=lambda incident: incident.trial))

@@ -20,7 +20,7 @@ from flows.views.run_log import another_machine
 from tasks.store import workspace
 from tasks.store.approval import Parked
 from tasks.store.ledger import FORMAT, Ledger, campaigns, check_name, free_name, machine
-from tasks.store.provenance import TURNED_DOWN, Incident, incidents, sources
+from tasks.store.provenance import sources
 from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
 from tasks.trial import History, Trial, Usage
@@ -160,17 +160,6 @@ def test_history_has_each_trial_once_in_its_last_decided_attempt_in_the_order_of
 
 
 # What happened to proposals
-
-
-def test_what_was_turned_down_is_shown_once_with_its_trial_or_without_one(tmp_path: Path) -> None:
-    ledger, trial = created(tmp_path), tried((), 2.25, kind="keep", higher_is_better=False)
-    assert incidents(ledger, (trial,)) == ()
-    ledger.event(TURNED_DOWN, trial=1, reasons=("scripted: far out",))
-    ledger.event(TURNED_DOWN, trial=1, reasons=("scripted: no", "scripted: nor\nthis\nneither"))
-    told = (Incident(1, "turned down", "scripted: no"), Incident(1, "turned down", "scripted: nor ... neither"))
-    assert incidents(ledger, (trial,)) == told
-    followed = replace(trial, number=1, proposal=replace(trial.proposal, turned_down=("scripted: no",)))
-    assert incidents(ledger, (trial, followed)) == told
 
 
 def test_costs_count_for_who_was_asked_and_trials_for_who_made_them() -> None:
