@@ -20,12 +20,11 @@ import environments
 from environments.plugins import Refused
 from flows import campaign
 from flows.engine.launching import FLOW, POLL_SECONDS, REQUEST, SHARE, LaunchRequest, once_visible
-from flows.engine.night import Terms
+from flows.engine.night import Terms, bench_of
 from flows.engine.recovery import cancellable
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.flow import fails_when_refused
 from flows.status import stored_spec
-from tasks.bench import Bench
 from tasks.checkpoint import result_of, results_in
 from tasks.recipes import preparing
 from tasks.sandbox.confinement import outside
@@ -86,8 +85,7 @@ def measure(path: Path, request: LaunchRequest) -> None:
     see_prepared(environment)
     spec = CampaignSpec.of(**{**stored_spec(ledger), "launch": "here", "parallel": 1})
     check_given(spec.isolation.level, home(), outside(environment))
-    slots, price = spec.slots(environment), spec.advanced.usd_per_hour
-    bench = Bench(ledger, spec.isolation, slots, 1, transfer, request.budget, price, launched=True)
+    bench = bench_of(spec, ledger, transfer, request.budget, launched=True)
     with results_in(ledger.results):
         made = campaign.measure(Terms(spec, ledger, history, bench), request.plan)
         try:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from environments import Environment
 from environments.judges import ComparisonBlock, Use
@@ -142,7 +141,3 @@ class Bench:
     def busy(self, number: int) -> float:
         """Seconds for which runs of a trial held a slot, or were launched; those at the same time count once."""
         return covered((begin, end) for one, begin, end in self._spans if one == number)
-
-
-def folder_of(path: Path, trial_dir: TrialDir) -> str:
-    return trial_dir.path.relative_to(path).as_posix()

@@ -101,22 +101,17 @@ def parts(document: Mapping[str, Any]) -> list[str]:
     return found
 
 
-@dataclass(frozen=True)
-class _Hold:
-    trial: int
-    hour: MachineCost
-    since: float
-
-
 def _slots(ledger: Ledger, now: float | None) -> MachineCost:
     """What slots have cost, by a campaign's events; those still held, until `now`."""
-    total, held = FREE, dict[tuple[str, str], _Hold]()  # by machine, empty for the campaign's own, and slot
+    total = FREE
+    held = dict[tuple[str, str], tuple[int, MachineCost, float]]()
+    """Trial, cost of an hour and begin, by machine (empty for the campaign's own) and slot."""
     pid, last = None, 0.0  # of the present life, and when it was heard of last
 
     def end(slots: Iterable[tuple[str, str]], until: float) -> None:
         nonlocal total
-        for hold in [held.pop(slot) for slot in slots if slot in held]:
-            total += hold.hour.of(until - hold.since)
+        for _, hour, since in [held.pop(slot) for slot in slots if slot in held]:
+            total += hour.of(until - since)
 
     for event in ledger.events():
         moment, slot = event["time"], (event.get("on", ""), event.get("slot", ""))
@@ -128,11 +123,11 @@ def _slots(ledger: Ledger, now: float | None) -> MachineCost:
                 end([slot], moment)  # its machine was lost, and is back
                 kind, *indices = event["slot"].split("-")  # such as gpu-0-1
                 hour = MachineCost(event.get("usd_per_hour", 0.0), len(indices) if kind == "gpu" else 0)
-                held[slot] = _Hold(event["number"], hour, moment)
+                held[slot] = event["number"], hour, moment
             case "slot free":
                 end([slot], moment)
             case "launch" if event["what"] in ("died", "called back"):
-                end([slot for slot, hold in held.items() if slot[0] and hold.trial == event["trial"]], moment)
+                end([slot for slot, (trial, *_) in held.items() if slot[0] and trial == event["trial"]], moment)
         last = moment if event.get("pid", pid) == pid else last
     end([*held], now or (time.time() if campaign_lock.is_running(ledger) else last))
     return total

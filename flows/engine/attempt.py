@@ -12,11 +12,12 @@ from prefect.futures import PrefectFuture
 
 from environments import Environment
 from environments.score import Score
-from tasks.bench import Bench, RunPlan, Units, folder_of
+from tasks.bench import Bench, RunPlan, Units
 from tasks.checkpoint import result_of
 from tasks.decide import NeedsControl, weigh
 from tasks.rules import BASELINE_SCORES, JudgedTrial, NeedsRerun, Rule
 from tasks.run_checks import plausible_beside, same_play
+from tasks.store.ledger import directory
 from tasks.system.clock import covered
 from tasks.task_key import TaskKey
 from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
@@ -150,9 +151,8 @@ class Attempt:
             return replace(plan, stops_early=at_once == 1)
         if self.number or self.night.environment.deterministic:
             return plan
-        return replace(plan, echo=Units(self.night.ledger.key(self.number, "", self.key.attempt)))
+        return replace(plan, echo=Units(self.key))
 
     def _planned(self, part: str) -> RunPlan:
-        ledger, attempt = self.night.ledger, self.key.attempt
-        key, trial_dir = ledger.key(self.number, part, attempt), ledger.place(self.number, part, attempt)
-        return RunPlan(key, self.proposal, folder_of(ledger.path, trial_dir))
+        folder = f"trials/{directory(self.number, self.key.attempt, part)}"
+        return RunPlan(replace(self.key, part=part), self.proposal, folder)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
@@ -19,22 +20,33 @@ from flows.engine.attempt import Measurement
 from flows.engine.night import Night
 from flows.engine.stopping import ASKED, Stop
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.bench import RunPlan, Units, folder_of
+from tasks.bench import RunPlan, Units
 from tasks.describe import setting
 from tasks.recipes import preparing
 from tasks.record import reconcile
 from tasks.run_checks import one_training
 from tasks.stats import holdout_uses
 from tasks.stats.ablation import Ablation, Removed, ablation_runs, parts
-from tasks.stats.certificate import Certificate, Fresh, Searched, conclude, counted, drift, searched, unpromising
+from tasks.stats.certificate import (
+    Certificate,
+    Conditions,
+    Fresh,
+    Searched,
+    conclude,
+    counted,
+    drift,
+    searched,
+    unpromising,
+)
 from tasks.stats.champion import run_sd
 from tasks.stats.design import Arm, Design, alpha_of, design_of, equal_arms, least_p, of_groups
-from tasks.stats.transfer import Arms, Conditions
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
-from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.files import write_atomic
 from tasks.trial import History, Run, Trial, baseline, best
+
+if TYPE_CHECKING:
+    from flows.engine.transfer import Arms
 
 Measure = Callable[..., Measurement]
 
@@ -301,7 +313,6 @@ def _plan(question: Question, certificate: str, champion: int, arm: Arm, number:
     """One run of a certificate: the champion or the baseline, retrained and judged on units of block `number`."""
     ledger, of = question.ledger, champion if arm == "champion" else 0
     trial = next(trial for trial in question.history if trial.number == of)
-    run_dir = TrialDir(ledger.path / "certificates" / f"{certificate}-{champion:04d}-{arm}-{number}")
 
     def units(block: int) -> Units:
         """Each block has its own, so that their luck does not favour one arm in all of its runs."""
@@ -310,7 +321,7 @@ def _plan(question: Question, certificate: str, champion: int, arm: Arm, number:
     return RunPlan(
         ledger.key(champion, f"certificate-{certificate}-{arm}-{number}"),
         question.arms.of(arm) if question.arms else trial.proposal,
-        folder_of(ledger.path, run_dir),
+        f"certificates/{certificate}-{champion:04d}-{arm}-{number}",
         "report",
         units=units(number),
         echo=units(1) if (arm, number) == ("champion", 2) else None,
@@ -364,10 +375,10 @@ def also_ablate(night: Night, question: Question, made: Certificate, measure: Me
     runs = [(arm, block) for block in range(1, blocks + 1) for arm in range(len(arms)) if not arm or block <= each]
     plans = []
     for arm, block in runs:
-        run_dir = TrialDir(ledger.path / "ablations" / f"{champion.number:04d}-{arm}-{block}")
+        folder = f"ablations/{champion.number:04d}-{arm}-{block}"
         key, units = (ledger.key(champion.number, f"ablation-{part}") for part in (f"{arm}-{block}", f"block-{block}"))
         on = Units(units, ComparisonBlock(block, blocks))
-        plans.append(RunPlan(key, arms[arm][1], folder_of(ledger.path, run_dir), "confirm", units=on))
+        plans.append(RunPlan(key, arms[arm][1], folder, "confirm", units=on))
     done = _side_by_side(night, question, plans, measure)
     if len(done) < len(plans):
         return False

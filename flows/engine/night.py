@@ -46,6 +46,14 @@ HEED_SECONDS = 5.0
 """Least interval, between trials, of questions whether a person has paused or cancelled the run: each is a request."""
 
 
+def bench_of(
+    spec: CampaignSpec, ledger: Ledger, transfer: Environment | None = None, budget: float = 1.0, launched: bool = False
+) -> Bench:
+    """Where and how runs are made; the rest as in `Bench`."""
+    slots, price = spec.slots(transfer or ledger.environment), spec.advanced.usd_per_hour
+    return Bench(ledger, spec.isolation, slots, spec.parallel, transfer, budget, price, launched)
+
+
 class Terms:
     """The terms on which the runs of a campaign are made, by what was decided before them."""
 
@@ -84,8 +92,8 @@ class Night(Terms):
         history: History,
         follow_up: Callable[[History], None],
     ) -> None:
-        self.benches: list[Bench] = []
-        super().__init__(spec, ledger, history, self._new_bench(spec, ledger))
+        super().__init__(spec, ledger, history, bench_of(spec, ledger))
+        self.benches = [self.bench]
         self.lock, self.rule = lock, spec.loaded_rule
         self.money = CampaignBudget(
             spec, ledger, ledger.environment, gpus_of(spec, ledger.environment, self.bench.slots)
@@ -105,14 +113,7 @@ class Night(Terms):
         """The bench of a certificate: its own in another environment, or with another training budget."""
         if transfer is None and budget == 1:
             return self.bench
-        return self._new_bench(self.spec, self.ledger, transfer, budget)
-
-    def _new_bench(
-        self, spec: CampaignSpec, ledger: Ledger, transfer: Environment | None = None, budget: float = 1.0
-    ) -> Bench:
-        slots = spec.slots(transfer or ledger.environment)
-        price = spec.advanced.usd_per_hour
-        self.benches.append(Bench(ledger, spec.isolation, slots, spec.parallel, transfer, budget, price))
+        self.benches.append(bench_of(self.spec, self.ledger, transfer, budget))
         return self.benches[-1]
 
     @property

@@ -1,4 +1,8 @@
-"""Certificates in other environments, and with another training budget: who runs what, and for how long."""
+"""Certificates in other environments, and with another training budget: who runs what, and for how long.
+
+What the champion changed is laid over another environment's own defaults and program. A parameter that does not exist
+there, is fixed, or may not have the champion's value is left out, and said. An edit needs the same program there.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import math
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import environments
 from environments import Environment
@@ -22,9 +26,51 @@ from tasks.describe import setting
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
 from tasks.stats.ablation import ablation_runs, parts
-from tasks.stats.transfer import arms_there
+from tasks.stats.design import Arm
 from tasks.store.ledger import Ledger, freeze, frozen_elsewhere
-from tasks.trial import baseline, best
+from tasks.trial import Params, Proposal, Trial, baseline, best
+
+
+@dataclass(frozen=True)
+class Arms:
+    """What champion and baseline run in another environment."""
+
+    champion: Proposal
+    baseline: Proposal
+    left_out: tuple[str, ...] = ()
+    """What of the champion cannot be tried there, and why."""
+
+    def of(self, arm: Arm) -> Proposal:
+        return self.champion if arm == "champion" else self.baseline
+
+    @property
+    def changed(self) -> Params:
+        """Parameters that differ from that environment's baseline."""
+        return {n: value for n, value in self.champion.params.items() if self.baseline.params[n] != value}
+
+
+def arms_there(champion: Trial, first: Trial, there: Environment) -> Arms:
+    """Both arms in another environment. Refused if nothing that the champion changed can be tried there."""
+    old, defaults = first.proposal.params, there.defaults
+    taken, left_out = dict(defaults), []
+    for name, value in champion.proposal.params.items():
+        if name in old and old[name] == value:
+            continue
+        if name not in there.space:
+            why = f"is fixed at {there.fixed[name]!r}" if name in there.fixed else "does not exist"
+            left_out.append(f"{name} {why}")
+            continue
+        try:
+            taken[name] = there.space[name].check(value)
+        except ValueError as wrong:
+            left_out.append(f"{name} {wrong}")
+    edit = champion.proposal.edit
+    if taken == defaults and not edit:
+        why = "; ".join(left_out) or "its values are the defaults there"
+        raise Refused(f"--on {there.name}: nothing that trial {champion.number} changed can be tried there: {why}")
+    return Arms(
+        replace(champion.proposal, params=taken), replace(first.proposal, params=defaults, edit=None), tuple(left_out)
+    )
 
 
 def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "", *, looking: bool = False) -> list[Question]:

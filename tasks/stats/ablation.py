@@ -18,7 +18,7 @@ from pydantic import ConfigDict
 
 from environments.score import Score
 from tasks.numbers import number, probability
-from tasks.stats.permutation import Noise, chance_of, pooled
+from tasks.stats.permutation import Noise, pooled
 from tasks.trial import Proposal, Run, Trial
 
 LEVEL = 0.05
@@ -71,6 +71,8 @@ class Ablation:
     @property
     def findings(self) -> tuple[ChangeFinding, ...]:
         """What the runs show of each change whose runs all have a score; empty if one of the champion's has none."""
+        from scipy import special  # type: ignore[import-untyped]
+
         if _crashed(self.kept):
             return ()
         mine, noise = _utilities(self.kept), _noise(self.kept, self.removed)
@@ -82,7 +84,7 @@ class Ablation:
             p = float(loss <= 0)  # where nothing is random
             if self.sd and noise:
                 error = self.sd * math.sqrt(1 / len(values) + 1 / len(mine))
-                p = min(len(arms) * chance_of(loss / error, noise.df), 1.0)
+                p = min(len(arms) * float(special.stdtr(noise.df, -loss / error)), 1.0)
             found.append(ChangeFinding(change, loss, p, len(values)))
         return tuple(found)
 

@@ -23,8 +23,7 @@ from environments.score import Guard, Score
 from tasks.stats.champion import reference
 from tasks.stats.design import HOPELESS, Arm, Design, Groups
 from tasks.stats.permutation import CONFIDENCE, Comparison, Group, compare, corrected, pooled
-from tasks.stats.transfer import CAMPAIGNS, Conditions
-from tasks.trial import History, Level, Run, Trial, baseline, best, machines_of, measured
+from tasks.trial import History, Level, Params, Run, Trial, baseline, best, machines_of, measured
 
 FEWEST = 2
 """Runs of either arm that need a score, and of the baseline that are to be fresh."""
@@ -33,6 +32,27 @@ PACE = 0.05
 """Largest relative difference of the steps in a budget that is no drift."""
 RESOLUTION = 1e-6
 """A spread below this share of the largest score is rounding, not noise."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Conditions under which the runs of a certificate were made."""
+
+    budget: float = 1.0
+    """Training budget of each run, in that of the environment."""
+    changed: Params | None = None
+    """Parameters that the champion changes of another environment's baseline; None in the campaign's own."""
+    left_out: tuple[str, ...] = ()
+    """What of the champion could not be tried in another environment, and why."""
+
+    @property
+    def name(self) -> str:
+        """Their part of a name; empty for the environment's own budget."""
+        return "" if self.budget == 1 else f"-{self.budget:g}x"
+
+
+CAMPAIGNS = Conditions()
+"""Those of a campaign's own certificates."""
 
 
 @dataclass(frozen=True)

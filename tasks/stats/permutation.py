@@ -186,10 +186,3 @@ def quantile(share: float, df: float) -> float:
     from scipy import special
 
     return float(special.stdtrit(df, share))
-
-
-def chance_of(t: float, df: float) -> float:
-    """How often Student's t is so large or larger."""
-    from scipy import special
-
-    return float(special.stdtr(df, -t))

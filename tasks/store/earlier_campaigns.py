@@ -42,14 +42,11 @@ def lessons(folder: Path) -> History:
 def _lessons(ledger: Ledger, environment: Environment) -> Iterator[Trial]:
     name, history = ledger.campaign.name, ledger.history()
     old, new = (
-        {"name": each.name, "metric": each.metric, "direction": each.direction, "parameters": sorted(each.space)}
+        f"{each.name}, which is to {each.direction} {each.metric} by {', '.join(sorted(each.space))}"
         for each in (ledger.environment, environment)
     )
-    for what in old:
-        if old[what] != new[what]:
-            raise Refused(
-                f"campaign {name!r}: its environment has {what} {old[what]}, this one {new[what]}: leave it out"
-            )
+    if old != new:
+        raise Refused(f"campaign {name!r}: its environment is {old}, this one {new}: leave it out")
     if not history:
         raise Refused(f"campaign {name!r} has no finished trial to learn from: leave it out")
     first = baseline(history) or history[0]

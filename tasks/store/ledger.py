@@ -254,17 +254,16 @@ class Ledger:
         draft.rename(self.trials / name)
         return attempt
 
-    def place(self, number: int, part: str = "", attempt: int | None = None) -> TrialDir:
-        """Directory of a trial, or of another of its runs; in the current attempt by default."""
-        return TrialDir(self.trials / directory(number, attempt or self.attempt(number), part))
+    def place(self, number: int, attempt: int | None = None) -> TrialDir:
+        """Directory of a trial, in the current attempt by default."""
+        return TrialDir(self.trials / directory(number, attempt or self.attempt(number)))
 
     def place_of(self, trial: Trial) -> TrialDir:
         return self.place(trial.number, attempt=trial.attempt)
 
-    def key(self, number: int, part: str = "", attempt: int | None = None) -> TaskKey:
-        """Key of a trial's results; in the current attempt by default. Runs of certificates count to the first."""
-        which = attempt or (self.attempt(number) if workspace.is_own(part) else 1)
-        return TaskKey(self.campaign.campaign_id, self.campaign.digest, number, which, part)
+    def key(self, number: int, part: str = "", attempt: int = 1) -> TaskKey:
+        """Key of a trial's results. Runs of certificates count to the first attempt."""
+        return TaskKey(self.campaign.campaign_id, self.campaign.digest, number, attempt, part)
 
     def seed(self, purpose: Purpose, key: TaskKey) -> int:
         judged = purpose in JUDGED and self.campaign.judge_key

@@ -24,6 +24,7 @@ from tasks.record import reconcile, record
 from tasks.store import campaign_lock
 from tasks.store.campaign_lock import left_alone
 from tasks.store.ledger import Ledger, free_name
+from tasks.store.workspace import TrialDir
 from tests.support.histories import decided
 from tests.support.ledgers import created, stored
 from tests.support.processes import wait_for
@@ -159,7 +160,7 @@ def test_a_campaign_that_cannot_be_read_hides_no_other_from_the_list(
 def test_logs_are_those_of_every_run_of_a_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ledger = with_trials(tmp_path)
     for part in ("run-2", "run-10", "again-1"):
-        place = ledger.place(2, part)
+        place = TrialDir(ledger.trials / f"0002-{part}")
         place.path.mkdir()
         place.log.write_text(f"training {part}\n")
     assert call("logs", "n", "2") == 0

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
+from environments import Environment
 from environments.plugins import Refused
+from environments.space import Choice, Float
 from flows.certify import certify
 from flows.engine.certifying import nothing_to_certify, path_of, store
-from flows.engine.transfer import cost, multiple, questions
+from flows.engine.transfer import arms_there, cost, multiple, questions
 from flows.status import document
-from tasks.stats.certificate import Certificate
-from tasks.stats.transfer import Conditions
+from tasks.stats.certificate import Certificate, Conditions
 from tasks.store.ledger import Ledger, frozen_elsewhere
-from tests.support.histories import certified
+from tests.support.histories import certified, tried, undemanding
 from tests.support.nights import question
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
 from tests.support.prefect_api import prefect_at
@@ -111,3 +112,37 @@ def test_the_same_command_goes_on_with_the_environments_that_are_left(tmp_path: 
     settled(ledger, {"x": 50.0})
     another = questions(ledger, [first, second])
     assert [one.environment.name for one in another] == ["first", "second"], "it is refused, not passed over"
+
+
+# What of a champion can be tried there
+
+FIRST = tried((), 1.0, params={"lr": 0.1, "size": 8, "only_here": 1.0, "same": 3})
+
+
+def there(**fixed: float) -> Environment:
+    space = {
+        "lr": Float(type="float", low=0.0, high=1.0, default=0.5),
+        "size": Choice(type="choice", values=(16, 32), default=16),
+        "same": Choice(type="choice", values=(3, 4), default=4),
+    }
+    own = {name: parameter for name, parameter in space.items() if name not in fixed}
+    return undemanding().model_copy(update={"name": "there", "space": own, "fixed": fixed})
+
+
+def test_what_the_champion_changed_replaces_the_defaults_there_and_the_rest_stays_theirs() -> None:
+    champion = tried((FIRST,), 2.0, params={"lr": 0.2, "size": 32, "only_here": 2.0, "same": 3})
+    arms = arms_there(champion, FIRST, there())
+    assert arms.baseline.params == {"lr": 0.5, "size": 16, "same": 4}
+    assert arms.champion.params == {"lr": 0.2, "size": 32, "same": 4}, "it never changed `same`"
+    assert arms.changed == {"lr": 0.2, "size": 32}
+    assert arms.left_out == ("only_here does not exist",)
+    assert arms.of("champion") is arms.champion and arms.of("baseline") is arms.baseline
+
+
+def test_a_value_that_is_not_allowed_there_or_is_fixed_is_left_out_and_said() -> None:
+    champion = tried((FIRST,), 2.0, params={"lr": 3.0, "size": 64, "only_here": 1.0, "same": 4})
+    with pytest.raises(Refused) as refused:
+        arms_there(champion, FIRST, there(size=16))
+    words = str(refused.value)
+    assert words.startswith("--on there: nothing that trial 1 changed can be tried there")
+    assert "lr must be" in words and "size is fixed at 16" in words

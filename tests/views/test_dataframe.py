@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flows.engine.certifying import store
 from flows.views.dataframe import load_history, load_runs
-from tasks.stats.transfer import Conditions
+from tasks.stats.certificate import Conditions
 from tasks.trial import History
 from tests.support.histories import certified, tried
 from tests.support.ledgers import created, filled
