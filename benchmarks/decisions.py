@@ -200,7 +200,7 @@ class Campaign:
             arms: tuple[tuple[Arm, int], ...] = (("champion", champions - mine), ("baseline", wanted - theirs))
             for arm, many in arms:
                 one = self.known[champion.number if arm == "champion" else 0]
-                fresh += [Fresh(arm, *self._run(one, "report")) for _ in range(many)]
+                fresh += [Fresh(*self._run(one, "report"), arm) for _ in range(many)]
             mine, theirs = champions, wanted
             made = conclude(1, design.levels[-1], champion.number, "simulated", fresh, design, search=before)
             if not made.another:

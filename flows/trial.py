@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import platform
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +59,7 @@ def trial(folder: str, request: str, campaign_id: str, runs: str | None = None) 
             )
         with alone(path / wanted.plan.folder):
             if not wanted.is_done(path / "results"):
-                orphans.end(replace(wanted.plan.key, launched=True).marker)
+                orphans.end(wanted.plan.key.marker(launched=True))
                 measure(path, wanted)
     return Completed(message=f"{wanted.name}: done on {platform.node()}")
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from environments import Environment
 from environments.judges import ComparisonBlock, Use
@@ -85,10 +85,6 @@ class Bench:
 
     def dir(self, plan: RunPlan) -> TrialDir:
         return TrialDir(self.ledger.path / plan.folder)
-
-    def own(self, key: TaskKey) -> TaskKey:
-        """The key, as it marks the processes of this machine's part of the campaign."""
-        return replace(key, launched=self.launched)
 
     @contextmanager
     def slot(self, key: TaskKey) -> Iterator[Slot]:

@@ -6,6 +6,8 @@ learned its score. What counts as better is up to the rule (tasks/rules).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prefect import State, task
 
 from environments import Environment
@@ -70,9 +72,9 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
     if isinstance(weighed, NeedsRerun):
         return weighed
     seen |= weighed.evidence
-    if not weighed.better:
-        return Verdict("discard", weighed.words, None, seen)
-    return _kept(history, environment, tried, Verdict("keep", weighed.words, weighed.level, seen))
+    if weighed.kind == "discard":
+        return replace(weighed, evidence=seen)
+    return _kept(history, environment, tried, replace(weighed, level="provisional", evidence=seen))
 
 
 def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: Verdict) -> Verdict | NeedsControl:

@@ -49,7 +49,7 @@ def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, need: Wait | N
     with bench.slot(key) if run.status == "finished" else nullcontext(NOWHERE) as slot:
 
         def judged(units: Units) -> Score:
-            where = bench.own(key).marker, bench.environment, bench.isolation, bench.dir(plan)
+            where = key.marker(bench.launched), bench.environment, bench.isolation, bench.dir(plan)
             return judge_run(*where, run, bench.seed(plan.use, units.of), slot, plan.use, need, units.block)
 
         echo = judged(plan.echo).units if plan.echo else ()

@@ -29,18 +29,17 @@ class TaskKey:
     number: int
     attempt: int = 1
     part: str = ""
-    launched: bool = False
-    """Whether it runs in a run of the deployment `trial`, not in the campaign's process."""
 
     def __str__(self) -> str:
         part = f"/{self.part}" if self.part else ""
         return f"{self.campaign_id}/{self.digest}/{self.number:04d}/{self.attempt}{part}"
 
-    @property
-    def marker(self) -> str:
-        """Marks the run's processes, so that a resumed campaign ends them; a launched run outlives the campaign."""
+    def marker(self, launched: bool = False) -> str:
+        """Marks the run's processes, so that a resumed campaign ends them; one that is launched, by a run of the
+        deployment `trial`, outlives the campaign's process.
+        """
         run = f"{self.campaign_id}/{self.number:04d}/{self.attempt}/{self.part or 'run-1'}"
-        return f"launched/{run}" if self.launched else run
+        return f"launched/{run}" if launched else run
 
 
 def history_digest(history: History) -> str:

@@ -69,7 +69,7 @@ def train(key: TaskKey, bench: Bench, plan: RunPlan, reason_to_stop: ReasonToSto
     environment = bench.environment
     with bench.slot(key) as slot:
         run = run_program(
-            bench.own(key).marker, environment, bench.isolation, bench.program, bench.dir(plan), plan.proposal,
+            key.marker(bench.launched), environment, bench.isolation, bench.program, bench.dir(plan), plan.proposal,
             bench.seed("train", key), reason_to_stop=reason_to_stop, slot=slot,
         )  # fmt: skip
         run = plausible(environment, run, bench.ledger.path)

@@ -27,17 +27,7 @@ from tasks.record import reconcile
 from tasks.run_checks import one_training
 from tasks.stats import holdout_uses
 from tasks.stats.ablation import Ablation, Removed, ablation_runs, parts
-from tasks.stats.certificate import (
-    Certificate,
-    Conditions,
-    Fresh,
-    Searched,
-    conclude,
-    counted,
-    drift,
-    searched,
-    unpromising,
-)
+from tasks.stats.certificate import Certificate, Conditions, Fresh, conclude, counted, drift, searched, unpromising
 from tasks.stats.champion import run_sd
 from tasks.stats.design import Arm, Design, alpha_of, design_of, equal_arms, least_p, of_groups
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
@@ -149,7 +139,7 @@ class Question:
         return None if self.pool and self.environment.judge.block_units == "disjoint" else self.earlier
 
     @property
-    def searched(self) -> tuple[Searched, ...]:
+    def searched(self) -> tuple[Fresh, ...]:
         """The search's runs of the baseline that may count: not elsewhere, nor beside other questions of a pool."""
         return () if self.is_transfer or self.environment.prepared else searched(self.history)
 
@@ -260,8 +250,7 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
         store(ledger, lost)
         return lost if nothing_to_certify(question) else certify(night, question, measure, runs)
     ledger.event(
-        "certify", look=look, champion=leader.number, runs=own.champion, planned=own.runs, environment=environment.name,
-        folder=question.name, groups=own.groups, budget=conditions.budget, budget_seconds=environment.budget_seconds,
+        "certify", look=look, champion=leader.number, runs=own.champion, planned=own.runs, folder=question.name,
         where=setting(environment.name, conditions.budget) if question.is_transfer else "",
     )  # fmt: skip
 
@@ -292,7 +281,7 @@ def _in_groups(
             done = _side_by_side(night, question, plans, measure)
             if len(done) < len(plans):
                 return None
-            fresh += [Fresh(arm, *one) for (arm, _), one in zip(missing, done, strict=True)]
+            fresh += [Fresh(*one, arm) for (arm, _), one in zip(missing, done, strict=True)]
             if apart := apart or drift(search, fresh, by_time=not environment.budget_steps):
                 search = ()  # then more fresh runs of the baseline are missing
         certificate = conclude(

@@ -34,15 +34,10 @@ class Turn:
     night: Night
     under_way: Sequence[Attempt]
     key: TaskKey
-    checks: ProposalChecks
-    proposer: Proposer
-    brief: Brief
+    arguments: tuple[TaskKey, ProposalChecks, Proposer, Proposer, Brief]
     parked: tuple[Parked, ...]
     known: tuple[object, ...]
-
-    @property
-    def arguments(self) -> tuple[TaskKey, ProposalChecks, Proposer, Proposer, Brief]:
-        return self.key, self.checks, self.proposer, self.night.spec.loaded_fallback, self.brief
+    """What the brief and the approvals rest on."""
 
     def without(self, answer: Nothing) -> Stop | None:
         """How the night goes on without a proposal: it ends, or it waits where trials or people have to end first."""
@@ -51,7 +46,7 @@ class Turn:
         (ledger.results / f"{self.key}/propose").unlink(missing_ok=True)
         note_bought(ledger, answer.usage)
         self.night.nothing_for = self.known
-        if self.under_way or _waiting(self.parked) or self.proposer.waits:
+        if self.under_way or _waiting(self.parked) or self.arguments[2].waits:
             return None
         asks_again = f"nothing to try without {answer.because}; `nightshift resume` asks again"
         return Stop("stopped", asks_again) if answer.because else NOTHING_LEFT
@@ -86,10 +81,10 @@ def next_turn(night: Night, under_way: Sequence[Attempt]) -> Turn | None:
     if known == night.nothing_for:
         return None
     key, place = ledger.key(number), ledger.place(number, attempt=1)
-    checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, key.marker, ideas)
+    checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, key.marker(), ideas)
     proposer = spec.loaded_fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
-    brief = _brief(night, under_way, key, parked, proposer)
-    return Turn(night, under_way, key, checks, proposer, brief, parked, known)
+    arguments = key, checks, proposer, spec.loaded_fallback, _brief(night, under_way, key, parked, proposer)
+    return Turn(night, under_way, key, arguments, parked, known)
 
 
 def _next_number(history: History, parked: Sequence[Parked], under_way: Sequence[Attempt]) -> int:

@@ -43,17 +43,18 @@ NOTHING_LEFT = Stop("finished", "the proposer has nothing left to try")
 def reached(night: Night, under_way: Sequence[Attempt], only: int | None = None) -> Stop | None:
     """Why no trial may follow those under way; None if one may. (only: the one trial that is run again)"""
     spec, ledger, history = night.spec, night.ledger, night.history
-    asked = night.lock.asked_to_stop
-    if not asked and ledger.pending_attempts().keys() - {one.number for one in under_way}:
+    if night.lock.asked_to_stop:
+        return ASKED
+    if ledger.pending_attempts().keys() - {one.number for one in under_way}:
         return full(ledger.path)
     budgets = len([one for one in under_way if one.number])
-    found = stop(spec, ledger.environment, history, night.lock.spent, asked, budgets)
+    found = stop(spec, ledger.environment, history, night.lock.spent, budgets)
     if found is None and (shortage := night.money.shortage(history, len(under_way))):
         # Where a price is unknown, what is reserved for the certificate cannot be relied on either.
         found = Stop("stopped" if night.money.spent(history).usd is None else "finished", shortage)
     if found is None or (found.state == "finished" and night.rule.certifies):
         found = full(ledger.path) or found  # for a trial, or for the runs of a certificate
-    if only is None or asked or (found and found.state == "failed"):
+    if only is None or (found and found.state == "failed"):
         return found
     return as_before(night, ended_search(ledger), "a trial was run again before the others were done")
 
@@ -62,12 +63,12 @@ def as_before(night: Night, before: Mapping[str, Any], otherwise: str) -> Stop:
     """How a campaign ends that has done something after its search: as that had ended, by its event `before`."""
     if before.get("state") in ("finished", "stopped"):
         return Stop(before["state"], before["reason"])
-    due = stop(night.spec, night.environment, night.history, night.lock.spent, asked=False)
+    due = stop(night.spec, night.environment, night.history, night.lock.spent)
     return due or Stop("stopped", otherwise)
 
 
 def stop(
-    spec: CampaignSpec, environment: Environment, history: History, spent: float, asked: bool, under_way: float = 0.0
+    spec: CampaignSpec, environment: Environment, history: History, spent: float, under_way: float = 0.0
 ) -> Stop | None:
     """The first stopping criterion that applies; None to continue.
 
@@ -75,10 +76,7 @@ def stop(
         spent: Seconds, summed over all processes of the campaign.
         under_way: Trials that are started and not decided, in whole budgets; the baseline is none of them.
     """
-    patience = spec.advanced.patience
-    if asked:
-        return ASKED
-    first = baseline(history)
+    first, patience = baseline(history), spec.advanced.patience
     if first and first.verdict.kind == "crash":
         return Stop("failed", _crashed(spec, first))
     if crashes := _too_many_crashes(spec, history):

@@ -10,22 +10,22 @@ file like this into the folder; its name is the name used in a campaign:
 
         margin: float = 10.0
 
-        def weigh(self, history: History, tried: JudgedTrial) -> RuleAnswer | NeedsRerun:
+        def weigh(self, history: History, tried: JudgedTrial) -> Verdict | NeedsRerun:
             champion = best(history)
             gain = tried.score.utility - champion.score.utility
-            return RuleAnswer(gain > self.margin, f"{gain:+.4g} against the champion", "provisional")
+            return Verdict("keep" if gain > self.margin else "discard", f"{gain:+.4g} against the champion")
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
 from environments.score import Score
-from tasks.trial import History, Level, Proposal, Rerun, Run, UntrainedControl
+from tasks.trial import History, Proposal, Rerun, Run, UntrainedControl, Verdict
 
 BASELINE_RUNS = 3
 """Runs of the baseline, so that the noise is known before the first comparison."""
@@ -53,16 +53,6 @@ class NeedsRerun:
     """A rule needs one more run of this trial."""
 
 
-@dataclass(frozen=True)
-class RuleAnswer:
-    """A rule's answer: whether a trial replaces the champion, and why."""
-
-    better: bool
-    words: str
-    level: Level = "provisional"
-    evidence: dict[str, float | int | None] = field(default_factory=dict)
-
-
 class Rule(BaseModel, ABC):
     """Decides which trials the search builds on."""
 
@@ -83,5 +73,5 @@ class Rule(BaseModel, ABC):
         return ""
 
     @abstractmethod
-    def weigh(self, history: History, tried: JudgedTrial) -> RuleAnswer | NeedsRerun:
+    def weigh(self, history: History, tried: JudgedTrial) -> Verdict | NeedsRerun:
         """Whether a trial with a score beats the champion of `history`, or that it takes another run to tell."""

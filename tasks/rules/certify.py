@@ -11,9 +11,9 @@ import statistics
 
 from pydantic import Field
 
-from tasks.rules import JudgedTrial, NeedsRerun, Rule, RuleAnswer
+from tasks.rules import JudgedTrial, NeedsRerun, Rule
 from tasks.stats.champion import run_sd, utility
-from tasks.trial import History, best
+from tasks.trial import History, Verdict, best
 
 
 class Certify(Rule):
@@ -34,13 +34,13 @@ class Certify(Rule):
             "What is kept at the end is proven on fresh runs."
         )
 
-    def weigh(self, history: History, tried: JudgedTrial) -> RuleAnswer | NeedsRerun:
+    def weigh(self, history: History, tried: JudgedTrial) -> Verdict | NeedsRerun:
         champion = best(history)
         assert champion is not None, "there is something to compare with"
         bar = statistics.mean(utility(history, champion.number))  # exact: a tie with equal runs is no record
         scores = [*tried.score.each, *(rerun.score for rerun in tried.reruns)]
         if any(rerun.score.value is None for rerun in tried.reruns):
-            return RuleAnswer(False, f"a record that crashed when it was run again: {tried.reruns[-1].score.error}")
+            return Verdict("discard", f"a record that crashed when it was run again: {tried.reruns[-1].score.error}")
         mean = statistics.mean(score.utility for score in scores if score.value is not None)
         due = self.reruns if sum(trial.number > 0 for trial in history) >= self.first else 0
         if mean > bar and len(tried.reruns) < due and not tried.is_last:
@@ -51,4 +51,5 @@ class Certify(Rule):
         words = f"{how} than trial {champion.number}: {sign * mean:.4g}{several}, against its mean of {sign * bar:.4g}"
         sd = run_sd(history)
         luck = f"; runs of one program differ by about {sd:.2g} by luck" if sd else ""
-        return RuleAnswer(mean > bar, words + luck, evidence={"level": sign * bar, "run_sd": sd, "mean": sign * mean})
+        evidence: dict[str, float | int | None] = {"level": sign * bar, "run_sd": sd, "mean": sign * mean}
+        return Verdict("keep" if mean > bar else "discard", words + luck, evidence=evidence)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tasks.rules import JudgedTrial, NeedsRerun, Rule, RuleAnswer
-from tasks.trial import History, best
+from tasks.rules import JudgedTrial, NeedsRerun, Rule
+from tasks.trial import History, Verdict, best
 
 
 class Greedy(Rule):
@@ -19,10 +19,10 @@ class Greedy(Rule):
         side = "above" if champion.score.higher_is_better else "below"
         return f"A trial is kept when its score is {side} {champion.score.value:.4g}, that of trial {champion.number}."
 
-    def weigh(self, history: History, tried: JudgedTrial) -> RuleAnswer | NeedsRerun:
+    def weigh(self, history: History, tried: JudgedTrial) -> Verdict | NeedsRerun:
         champion = best(history)
         assert champion is not None and champion.score.value is not None and tried.score.value is not None
         gain = tried.score.value - champion.score.value
         better = tried.score.utility > champion.score.utility
         words = f"{'better' if better else 'not better'} than trial {champion.number}: {tried.score.value:.4g} against "
-        return RuleAnswer(better, f"{words}{champion.score.value:.4g} ({gain:+.4g})")
+        return Verdict("keep" if better else "discard", f"{words}{champion.score.value:.4g} ({gain:+.4g})")

@@ -57,17 +57,9 @@ CAMPAIGNS = Conditions()
 
 @dataclass(frozen=True)
 class Fresh:
-    arm: Arm
     run: Run
     score: Score
-
-
-@dataclass(frozen=True)
-class Searched:
-    """A run of the baseline in the search."""
-
-    run: Run
-    score: Score
+    arm: Arm = "baseline"
 
 
 @dataclass(frozen=True)
@@ -115,7 +107,7 @@ class Certificate:
     """Earlier uses of the same report questions, across campaigns; None for units that are drawn anew."""
     another: bool = False
     """Whether it is not over: another group of runs is to be made."""
-    reused: tuple[Searched, ...] = ()
+    reused: tuple[Fresh, ...] = ()
     """Runs of the search that the test counted as runs of the baseline."""
     not_reused: str = ""
     """Why there are none, though the search has some; else empty."""
@@ -192,14 +184,14 @@ def unpromising(history: History) -> str | None:
     return "in the search it scored no better than the baseline"
 
 
-def searched(history: History) -> tuple[Searched, ...]:
+def searched(history: History) -> tuple[Fresh, ...]:
     """The baseline's runs that have a score: REUSED at most, so that luck there is not the whole comparison."""
     first = baseline(history)
     runs = zip(first.runs, first.score.each, strict=False) if first else ()
-    return tuple(Searched(run, score) for run, score in runs if score.value is not None)[:REUSED]
+    return tuple(Fresh(run, score) for run, score in runs if score.value is not None)[:REUSED]
 
 
-def drift(before: Sequence[Searched], runs: Sequence[Fresh], by_time: bool = True) -> str:
+def drift(before: Sequence[Fresh], runs: Sequence[Fresh], by_time: bool = True) -> str:
     """Why the search's runs of the baseline do not count beside fresh ones; empty if they do.
 
     Args:
@@ -217,14 +209,14 @@ def drift(before: Sequence[Searched], runs: Sequence[Fresh], by_time: bool = Tru
     return f"the baseline now makes {pace:.0%} more steps in the same budget" if pace > PACE else ""
 
 
-def counted(before: Sequence[Searched], baseline_runs: int) -> int:
+def counted(before: Sequence[Fresh], baseline_runs: int) -> int:
     """How many of the search's runs count among so many of the baseline: some of these are to be fresh."""
     return min(len(before), max(baseline_runs - FEWEST, 0))
 
 
 def conclude(
     look: int, alpha: float, champion: int, environment: str, runs: Sequence[Fresh], design: Design, *,
-    search: Sequence[Searched] = (), guards: Mapping[str, Guard] | None = None, deterministic: bool = False,
+    search: Sequence[Fresh] = (), guards: Mapping[str, Guard] | None = None, deterministic: bool = False,
     same_play: str = "",
 ) -> Certificate:  # fmt: skip
     """Evaluate the runs of a certificate so far; `another` in the result asks for the next group.
@@ -283,7 +275,7 @@ def _scores(runs: Sequence[Fresh], arm: Arm) -> list[Score]:
 
 
 def _in_groups(
-    now: Sequence[Score], fresh: Sequence[Score], search: Sequence[Searched], sizes: Groups,
+    now: Sequence[Score], fresh: Sequence[Score], search: Sequence[Fresh], sizes: Groups,
     value: Callable[[Score], float],
 ) -> list[Group]:  # fmt: skip
     """A value of each run that has a score, larger being better, by the group that brought them."""

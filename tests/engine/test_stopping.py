@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import environments
 from environments import Environment
-from flows.engine import stopping
 from flows.engine.stopping import Stop, stop
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.spec import Advanced
@@ -35,8 +34,8 @@ def spec(**parameters: object) -> CampaignSpec:
 
 @pytest.mark.parametrize(("trials", "ends"), [(3, None), (2, "all 2 trials done"), (1, "all 2 trials done")])
 def test_the_baseline_does_not_count_as_a_trial(environment: Environment, trials: int, ends: str | None) -> None:
-    assert stop(spec(), environment, (), 0.0, asked=False) is None, "it has just begun"
-    found = stop(spec(trials=trials), environment, minimised(3, 2, 1), 0.0, asked=False)
+    assert stop(spec(), environment, (), 0.0) is None, "it has just begun"
+    found = stop(spec(trials=trials), environment, minimised(3, 2, 1), 0.0)
     assert found == (Stop("finished", ends) if ends else None)
 
 
@@ -47,7 +46,7 @@ def test_the_baseline_does_not_count_as_a_trial(environment: Environment, trials
 def test_patience_counts_the_trials_since_the_champion(
     environment: Environment, scores: tuple[float | None, ...], ends: bool
 ) -> None:
-    found = stop(spec(advanced=Advanced(patience=2)), environment, minimised(*scores), 0.0, asked=False)
+    found = stop(spec(advanced=Advanced(patience=2)), environment, minimised(*scores), 0.0)
     assert found == (Stop("finished", "nothing better in the last 2 trials") if ends else None)
 
 
@@ -65,7 +64,7 @@ def test_patience_counts_the_trials_since_the_champion(
 def test_a_campaign_fails_when_too_many_of_its_last_ten_trials_crash(
     environment: Environment, scores: tuple[float | None, ...], ends: str | None
 ) -> None:
-    found = stop(spec(trials=100), environment, minimised(*scores), 0.0, asked=False)
+    found = stop(spec(trials=100), environment, minimised(*scores), 0.0)
     assert (found and found.state) == ("failed" if ends else None)
     assert found is None or found.reason.startswith(f"{ends}: ")
 
@@ -87,7 +86,7 @@ def test_eight_hours_end_within_eight_hours(
     environment = environments.load(folder, overrides)
     asked, trials, spent = spec(hours=hours, trials=30, rule=rule), minimised(), 0.0
     slowest_first = [max(besides), *besides]
-    while stop(asked, environment, trials, spent, asked=False) is None and len(trials) < len(slowest_first):
+    while stop(asked, environment, trials, spent) is None and len(trials) < len(slowest_first):
         extra, first = slowest_first[len(trials)], not trials
         trial = decided(trials, 1.0, {}, seconds=budget, wall=budget + extra, higher_is_better=False)
         if first and rule == "certify":  # the baseline is run three times
@@ -108,14 +107,13 @@ def test_a_crashed_baseline_ends_a_campaign_at_once_with_its_log_and_the_remedy(
     first, *rest = minimised(*scores)
     log = "run 1 of 2: exited with status 3\nTraceback:\n  File\n\nValueError: no GPU here"
     trials = (replace(first, score=replace(first.score, error=log)), *rest)
-    found = stop(spec(**parameters), environment, trials, 0.0, asked=False)
+    found = stop(spec(**parameters), environment, trials, 0.0)
     assert found is not None and found.state == "failed"
     assert found.reason.startswith(
         "the baseline crashed, so there is nothing to compare with: run 1 of 2: exited with "
     )
     assert "ValueError: no GPU here" in found.reason
     assert "`nightshift rerun n 0`" in found.reason and "\n" not in found.reason
-    assert stop(spec(), environment, trials, 0.0, asked=True) == stopping.ASKED
 
 
 def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> None:
@@ -123,7 +121,7 @@ def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> N
     drawing = environment.model_copy(update={"deterministic": False, "budget_steps": 10**6})
     trials, asked = minimised(3, 2, wall=8.0), spec(hours=100 / HOUR, rule="certify", trials=8)
     reserve = 1.1 * 8 * 8.0
-    assert stop(asked, drawing, trials, 91.9 - reserve, asked=False) is None
-    found = stop(asked, drawing, trials, 92.1 - reserve, asked=False)
+    assert stop(asked, drawing, trials, 91.9 - reserve) is None
+    found = stop(asked, drawing, trials, 92.1 - reserve)
     assert found is not None and found.state == "finished"
     assert "one may take 78 s, of which 70 s are for the certificate" in found.reason

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from environments.score import Guard, Score
-from tasks.stats.certificate import Certificate, Fresh, Searched, conclude, drift, level, shipped
+from tasks.stats.certificate import Certificate, Fresh, conclude, drift, level, shipped
 from tasks.stats.design import ALPHA, Arm, of_groups
 from tasks.stats.permutation import compare
 from tasks.trial import Run
@@ -23,7 +23,7 @@ def fresh(mine: Sequence[Score], theirs: Sequence[Score]) -> tuple[Fresh, ...]:
     """The runs of both arms with these scores."""
     arms: dict[Arm, Sequence[Score]] = {"champion": mine, "baseline": theirs}
     run = Run("certificates/1", 7, 5.0, "finished", steps=100)
-    return tuple(Fresh(arm, run, score) for arm, scores in arms.items() for score in scores)
+    return tuple(Fresh(run, score, arm) for arm, scores in arms.items() for score in scores)
 
 
 def scores(values: Sequence[float | None], up: bool = True, **also: Sequence[float]) -> list[Score]:
@@ -187,9 +187,9 @@ def test_a_guard_that_is_not_yet_known_to_hold_asks_for_more_runs() -> None:
     assert not found.passed and found.another and found.reason.startswith("calm may have become worse")
 
 
-def search(*values: float, steps: int | None = 100, machine: str = "") -> list[Searched]:
+def search(*values: float, steps: int | None = 100, machine: str = "") -> list[Fresh]:
     run = Run("trials/0000", 1, 5.0, "finished", steps=steps, machine=machine)
-    return [Searched(run, scored(value)) for value in values or (79.0, 81.0, 83.0)]
+    return [Fresh(run, scored(value)) for value in values or (79.0, 81.0, 83.0)]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def search(*values: float, steps: int | None = 100, machine: str = "") -> list[S
         (search(machine="another"), "several machines"),
     ],
 )
-def test_the_searchs_runs_count_unless_the_machine_trains_further_by_now(before: list[Searched], words: str) -> None:
+def test_the_searchs_runs_count_unless_the_machine_trains_further_by_now(before: list[Fresh], words: str) -> None:
     """A slower machine favours the earlier runs of the baseline, which can only make the test stricter."""
     runs = [replace(one, run=replace(one.run, machine="one" if "several" in words else "")) for one in RUNS]
     found = drift(before, runs)

@@ -12,7 +12,7 @@ from environments import Environment
 from environments.score import Guard, Score
 from tasks import propose
 from tasks.proposing.brief import Brief
-from tasks.rules import JudgedTrial, RuleAnswer
+from tasks.rules import JudgedTrial
 from tasks.rules.greedy import Greedy
 from tasks.stats.certificate import Certificate, Fresh, conclude
 from tasks.stats.design import of_groups
@@ -60,8 +60,8 @@ def tried(
         kind, reason = "keep", "the baseline"
     elif kind is None:
         weighed = Greedy().weigh(history, JudgedTrial(number, proposal, runs, score))
-        assert isinstance(weighed, RuleAnswer)
-        kind, reason = "keep" if weighed.better else "discard", weighed.words
+        assert isinstance(weighed, Verdict)
+        kind, reason = weighed.kind, weighed.reason
     assert kind is not None
     again = tuple(
         Rerun(of, Run(f"trials/{number:04d}-again-{n}", n, 5.0, "finished"), scored(v, higher_is_better))
@@ -106,7 +106,7 @@ def certified(
                 score = scored(arms[arm][number], higher_is_better, run.seed, error)
                 also = {name: had[1 + side] + 0.1 * number for name, had in (guards or {}).items()}
                 score = replace(score, also=also)
-                runs.append(Fresh("champion" if side == 0 else "baseline", run, score))
+                runs.append(Fresh(run, score, "champion" if side == 0 else "baseline"))
     margins = {name: had[0] for name, had in (guards or {}).items()}
     design = of_groups(((len(mine), len(theirs)),))
     made = conclude(look, 0.05, champion, on or "quad", runs, design, guards=margins)
