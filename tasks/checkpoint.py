@@ -66,6 +66,13 @@ def run_name() -> str:
     return " ".join(filter(None, [runtime.task_run.task_name, subject, str(key.number), key.part]))
 
 
+KEPT: dict[str, Any] = {
+    "task_run_name": run_name, "retries": RETRIES, "retry_delay_seconds": RETRY_SECONDS,
+    "retry_condition_fn": machine_failed, "persist_result": True, "result_serializer": "json",
+}  # fmt: skip
+"""Options of a task whose result is a file, and which only a fault of the machine repeats."""
+
+
 def ended(result: T, words: str, crash: str | None = None) -> State[T]:
     """The state in which a task ends with a result: Failed for a crash, which ends no campaign."""
     message = capped(" ".join((f"crash: {in_short(crash)}" if crash else words).split()), MESSAGE)

@@ -19,7 +19,7 @@ from prefect import State, task
 
 from environments.score import Score, Wait
 from tasks.bench import Bench, RunPlan
-from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
+from tasks.checkpoint import KEPT, ended
 from tasks.evaluate import judge_run
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
@@ -36,10 +36,7 @@ STARTUP_SHARE = 0.1
 """Of the time of a program that never reports `ready`."""
 
 
-@task(
-    task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=machine_failed,
-    persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/control",
-)  # fmt: skip
+@task(**KEPT, cache_key_fn=lambda _, given: f"{given['key']}/control")
 def control(
     key: TaskKey, bench: Bench, plan: RunPlan, need: Wait | None, first: tuple[Run, Score]
 ) -> State[UntrainedControl]:

@@ -6,21 +6,27 @@ learned its score. What counts as better is up to the rule (tasks/rules).
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Mapping
 from dataclasses import replace
 
 from prefect import State, task
 
 from environments import Environment
-from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
+from environments.score import Guard, Score
+from tasks.checkpoint import KEPT, ended
 from tasks.describe import verdict_of
 from tasks.rules import JudgedTrial, NeedsRerun, Rule
 from tasks.stats.champion import GUARD_FELL, NOT_LEARNED, reference
-from tasks.stats.guards import fallen
+from tasks.stats.permutation import pooled, quantile
 from tasks.task_key import TaskKey, history_digest
-from tasks.trial import NO_CONTROL, History, Verdict, best
+from tasks.trial import NO_CONTROL, History, Verdict, best, measured, measured_each
 
 UNTRAINED_SHARE = 0.5
 """The score without training must stay below this share of the claimed gain."""
+SURE = 0.975
+"""A fall that equal programs would show more rarely than 1 - SURE counts."""
 
 
 class NeedsControl:
@@ -30,11 +36,7 @@ class NeedsControl:
 Decision = Verdict | NeedsRerun | NeedsControl
 
 
-@task(
-    task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=machine_failed,
-    persist_result=True, result_serializer="json",
-    cache_key_fn=lambda _, given: f"{given['key']}/decide-{history_digest(given['history'])}",
-)  # fmt: skip
+@task(**KEPT, cache_key_fn=lambda _, given: f"{given['key']}/decide-{history_digest(given['history'])}")
 def decide(key: TaskKey, history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> State[Verdict]:
     """The verdict on a trial whose runs are complete, given everything decided before it."""
     verdict = weigh(history, environment, rule, tried)
@@ -75,6 +77,28 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
     if weighed.kind == "discard":
         return replace(weighed, evidence=seen)
     return _kept(history, environment, tried, replace(weighed, level="provisional", evidence=seen))
+
+
+def fallen(guards: Mapping[str, Guard], history: History, score: Score) -> str | None:
+    """Which guarded metric fell by more than noise and its margin; None if none did."""
+    if not guards:
+        return None
+    first, each = reference(history), measured_each(history).values()
+    assert first is not None, "there is a champion"
+    for name, guard in guards.items():
+        had = [score.also[name] for score in measured(history, first.number) if name in score.also]
+        now = score.also.get(name)
+        if now is None or not had:
+            continue
+        # Three runs of the baseline may agree by luck; whatever else ran more than once corrects that.
+        noise = pooled([one.also[name] for one in runs if name in one.also] for runs in each)
+        error = noise.sd * math.sqrt(1 / len(score.values) + 1 / len(had)) if noise else 0.0
+        allowed = max(quantile(SURE, noise.df) * error if noise else 0.0, guard.margin)
+        before = statistics.fmean(had)
+        if guard.loss(now, before) > allowed:
+            why = "its margin" if guard.margin >= allowed else "what its noise explains"
+            return f"{name} fell from {before:.4g} to {now:.4g}, more than {allowed:.3g} ({why})"
+    return None
 
 
 def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: Verdict) -> Verdict | NeedsControl:

@@ -20,7 +20,7 @@ from environments.judges import ComparisonBlock, Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score, Wait
 from tasks.bench import Bench, RunPlan, Units
-from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
+from tasks.checkpoint import KEPT, ended
 from tasks.describe import in_short
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice
@@ -37,10 +37,7 @@ from tasks.train import placeholders
 from tasks.trial import Run
 
 
-@task(
-    task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=machine_failed,
-    persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/evaluate",
-)  # fmt: skip
+@task(**KEPT, cache_key_fn=lambda _, given: f"{given['key']}/evaluate")
 def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, need: Wait | None) -> State[Score]:
     """The judged score of a run; missing for a crashed one."""
     if isinstance(run, Exception):

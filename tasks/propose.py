@@ -9,7 +9,7 @@ from prefect import State, task
 
 from environments import plugins
 from environments.plugins import Refused
-from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
+from tasks.checkpoint import KEPT, ended
 from tasks.editing.edits import EditFailed
 from tasks.proposers import Proposer
 from tasks.proposers.random_search import RandomSearch
@@ -25,10 +25,7 @@ PROPOSERS = "tasks.proposers"
 INBOX = "inbox"
 
 
-@task(
-    task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=machine_failed,
-    persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/propose",
-)  # fmt: skip
+@task(**KEPT, cache_key_fn=lambda _, given: f"{given['key']}/propose")
 def propose(
     key: TaskKey, checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief
 ) -> State[Proposal | Nothing]:

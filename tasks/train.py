@@ -20,7 +20,7 @@ from environments.plugins import Refused
 from tasks import remote_session
 from tasks.bench import Bench, RunPlan
 from tasks.cancellers import EarlyStopCheck, ReasonToStop
-from tasks.checkpoint import RETRIES, RETRY_SECONDS, ended, machine_failed, run_name
+from tasks.checkpoint import KEPT, ended
 from tasks.editing.edits import EditFailed
 from tasks.remote import places
 from tasks.remote_session import RemoteSession, TrainingSession
@@ -60,10 +60,7 @@ class Cut:
     budget_seconds: float
 
 
-@task(
-    task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=machine_failed,
-    persist_result=True, result_serializer="json", cache_key_fn=lambda _, given: f"{given['key']}/train",
-)  # fmt: skip
+@task(**KEPT, cache_key_fn=lambda _, given: f"{given['key']}/train")
 def train(key: TaskKey, bench: Bench, plan: RunPlan, reason_to_stop: ReasonToStop | None = None) -> State[Run]:
     """One training run of a proposal. (reason_to_stop: why a run with this progress should end early)"""
     environment = bench.environment

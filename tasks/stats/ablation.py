@@ -39,18 +39,6 @@ class Removed:
 
 
 @dataclass(frozen=True)
-class ChangeFinding:
-    """What the runs without one change show; differences are in utility."""
-
-    change: str
-    loss: float
-    """Mean of the champion minus the mean without the change."""
-    p: float
-    """One-sided, adjusted for the number of changes."""
-    runs: int
-
-
-@dataclass(frozen=True)
 class Ablation:
     __pydantic_config__ = ConfigDict(defer_build=True)
     """As in `Certificate`."""
@@ -69,39 +57,42 @@ class Ablation:
         return cls(champion, spread, tuple(removed), tuple(kept))
 
     @property
-    def findings(self) -> tuple[ChangeFinding, ...]:
-        """What the runs show of each change whose runs all have a score; empty if one of the champion's has none."""
+    def findings(self) -> dict[str, tuple[float, float]]:
+        """Of each change whose runs all have a score: the champion's mean less the mean without it, in utility, and its
+        one-sided p, adjusted for the number of changes. Empty if one of the champion's runs has no score.
+        """
         from scipy import special  # type: ignore[import-untyped]
 
         if _crashed(self.kept):
-            return ()
+            return {}
         mine, noise = _utilities(self.kept), _noise(self.kept, self.removed)
-        every = _by_change(self.removed)
-        arms = {change: _utilities(runs) for change, runs in every.items() if not _crashed(runs)}
-        found = []
+        arms = {name: _utilities(runs) for name, runs in _by_change(self.removed).items() if not _crashed(runs)}
+        found = {}
         for change, values in arms.items():
             loss = statistics.mean(mine) - statistics.mean(values)
             p = float(loss <= 0)  # where nothing is random
             if self.sd and noise:
                 error = self.sd * math.sqrt(1 / len(values) + 1 / len(mine))
                 p = min(len(arms) * float(special.stdtr(noise.df, -loss / error)), 1.0)
-            found.append(ChangeFinding(change, loss, p, len(values)))
-        return tuple(found)
+            found[change] = loss, p
+        return found
 
     def sentences(self) -> list[str]:
         """What is known of each change, a sentence each, in the order in which they were removed."""
-        found, every = {one.change: one for one in self.findings}, _by_change(self.removed)
-        return [f"without {change}: {self._words(runs, found.get(change))}" for change, runs in every.items()]
-
-    def _words(self, runs: Sequence[Removed], found: ChangeFinding | None) -> str:
-        if found is None:
-            whose, some = ("", runs) if _crashed(runs) else (" of the champion", self.kept)
-            missing = _crashed(some)
-            why = (missing[0].score.error or "no score").splitlines()[0]
-            return f"could not be told, since {len(missing)} of {len(some)} runs{whose} crashed: {why}"
-        size = f"{number(abs(found.loss))} {'worse' if found.loss > 0 else 'better'}" if found.loss else "the same"
-        carries = "it carries" if found.p <= LEVEL else "not shown to carry"
-        return f"{size} ({found.runs} v {len(self.kept)} fresh runs, {probability(found.p)}): {carries}"
+        found, words = self.findings, list[str]()
+        for change, runs in _by_change(self.removed).items():
+            if change not in found:
+                whose, some = ("", runs) if _crashed(runs) else (" of the champion", self.kept)
+                missing = _crashed(some)
+                why = (missing[0].score.error or "no score").splitlines()[0]
+                told = f"could not be told, since {len(missing)} of {len(some)} runs{whose} crashed: {why}"
+            else:
+                loss, p = found[change]
+                size = f"{number(abs(loss))} {'worse' if loss > 0 else 'better'}" if loss else "the same"
+                carries = "it carries" if p <= LEVEL else "not shown to carry"
+                told = f"{size} ({len(runs)} v {len(self.kept)} fresh runs, {probability(p)}): {carries}"
+            words.append(f"without {change}: {told}")
+        return words
 
 
 def ablation_runs(changes: int, deterministic: bool = False) -> tuple[int, int]:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import environments
 from environments import Environment
 from environments.plugins import Refused
-from environments.score import Score
+from environments.score import Guard, Score
+from tasks.decide import fallen
 from tasks.evaluate import judge_run
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
-from tasks.trial import Proposal
+from tasks.trial import History, Proposal, Trial
+from tests.support import histories
+from tests.support.histories import tried
 from tests.support.toy import QUADRATIC, SANDBOX, quadratic
 
 GUARDED = (
@@ -74,3 +80,39 @@ def test_a_result_without_a_guarded_metric_is_no_score(tmp_path: Path) -> None:
     score = scored(tmp_path, {"score": 0.5, "also": {"tokens": 3}})
     why = "the result lacks guard metric 'tokens/mean': write it under \"also\""
     assert (score.value, score.error) == (None, why)
+
+
+# In the search: how often equal programs are blocked, and what corrects a lucky baseline
+
+GUARDS = {"calm": Guard(margin=0.0)}
+
+
+def with_calm(calm: Sequence[float]) -> Score:
+    return Score.over([replace(histories.scored(1.0), also={"calm": value}) for value in calm])
+
+
+def trial(history: History, calm: Sequence[float]) -> Trial:
+    return replace(tried(history, *(1.0 for _ in calm), kind="keep"), score=with_calm(calm))
+
+
+def blocked(history: History, *calm: float) -> bool:
+    return fallen(GUARDS, history, with_calm(calm)) is not None
+
+
+@pytest.mark.parametrize(("before", "now"), [(3, 1), (2, 1), (6, 1), (3, 3)])
+def test_equal_programs_are_seldom_blocked(before: int, now: int) -> None:
+    draw, nights = np.random.default_rng(before), 800
+    falls = sum(blocked((trial((), draw.normal(50, 4, before)),), *draw.normal(50, 4, now)) for _ in range(nights))
+    assert 0.01 < falls / nights < 0.045
+
+
+def test_what_else_ran_more_than_once_corrects_a_baseline_whose_runs_agree_by_luck() -> None:
+    lucky = (trial((), (50.0, 50.0, 50.0)),)
+    assert blocked(lucky, 49.0)
+    known = (*lucky, trial(lucky, (45.0, 51.0)))
+    assert not blocked(known, 49.0) and blocked(known, 20.0)
+
+
+def test_a_metric_that_was_measured_once_has_no_noise_and_blocks_by_its_margin() -> None:
+    once = (trial((), (50.0,)),)
+    assert blocked(once, 49.9) and not blocked(once, 50.0)
