@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter
-
 from environments import Environment
 from environments.judges import ComparisonBlock
 from environments.plugins import Refused
@@ -39,17 +37,6 @@ if TYPE_CHECKING:
     from flows.engine.transfer import Arms
 
 Measure = Callable[..., Measurement]
-
-
-@dataclass(frozen=True)
-class DeclaredAnalysis:
-    """A certificate as declared before its first run, without the runs of earlier certificates."""
-
-    champion: int
-    design: Design
-
-
-DECLARATION = TypeAdapter(DeclaredAnalysis)
 
 
 @dataclass(frozen=True)
@@ -124,8 +111,9 @@ class Question:
         return self.ledger.path / "certificates" / f"{self.name}.begun"
 
     @property
-    def declared(self) -> DeclaredAnalysis | None:
-        return DECLARATION.validate_json(self.declaration.read_bytes()) if self.declaration.is_file() else None
+    def declared(self) -> Certificate | None:
+        """The next certificate as declared before its first run, without the runs of earlier ones."""
+        return CERTIFICATE.validate_json(self.declaration.read_bytes()) if self.declaration.is_file() else None
 
     @property
     def earlier(self) -> Certificate | None:
@@ -231,30 +219,29 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
     """
     if reason := nothing_to_certify(question, runs):
         raise Refused(f"campaign {question.ledger.campaign.name!r} cannot be certified: {reason}")
-    ledger, look, environment, pool = question.ledger, question.look, question.environment, question.pool
-    leader, conditions = question.champion, question.conditions
+    ledger, look, pool, leader = question.ledger, question.look, question.pool, question.champion
     assert leader is not None, "there is something to certify"
     # A pool is charged before the declaration, which it limits.
     before = holdout_uses.charge(pool, question.user, look)[0] if pool else None
-    alpha, declared = question.error_left, question.declared
+    declared = question.declared
     if declared is None:
-        declared = DeclaredAnalysis(leader.number, planned(question, runs))
-        write_atomic(question.declaration, DECLARATION.dump_json(declared).decode() + "\n")
-    own = declared.design
+        own = planned(question, runs)
+        declared = Certificate(
+            look, question.error_left, leader.number, question.environment.name, (), False, "", own, own.levels[-1],
+            elsewhere=question.is_transfer, conditions=question.conditions,
+        )  # fmt: skip
+        write_atomic(question.declaration, CERTIFICATE.dump_json(declared).decode() + "\n")
     if declared.champion != leader.number:
         why = f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
-        lost = Certificate(
-            look, alpha, declared.champion, environment.name, (), False, why, own, own.levels[-1],
-            elsewhere=question.is_transfer, conditions=conditions,
-        )  # fmt: skip
+        lost = replace(declared, reason=why)
         store(ledger, lost)
         return lost if nothing_to_certify(question) else certify(night, question, measure, runs)
     ledger.event(
-        "certify", look=look, champion=leader.number, runs=own.champion, planned=own.runs, folder=question.name,
-        where=setting(environment.name, conditions.budget) if question.is_transfer else "",
+        "certify", look=look, champion=leader.number, runs=declared.design.champion, planned=declared.design.runs,
+        folder=question.name, where=setting(declared.environment, declared.budget) if question.is_transfer else "",
     )  # fmt: skip
 
-    certificate = _in_groups(night, question, measure, declared, alpha)
+    certificate = _in_groups(night, question, measure, declared)
     if certificate is None:
         return None
     certificate = replace(certificate, looked_before=before)
@@ -264,9 +251,7 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
     return certificate
 
 
-def _in_groups(
-    night: Night, question: Question, measure: Measure, declared: DeclaredAnalysis, alpha: float
-) -> Certificate | None:
+def _in_groups(night: Night, question: Question, measure: Measure, declared: Certificate) -> Certificate | None:
     """Make the runs of a certificate, group by group; None if it was stopped before its end."""
     ledger, environment, champion, own = question.ledger, question.environment, declared.champion, declared.design
     earlier, look, name = question.carried, question.look, question.name
@@ -285,7 +270,7 @@ def _in_groups(
             if apart := apart or drift(search, fresh, by_time=not environment.budget_steps):
                 search = ()  # then more fresh runs of the baseline are missing
         certificate = conclude(
-            look, alpha, champion, environment.name, fresh, design, guards=environment.guards, search=search,
+            look, declared.alpha, champion, environment.name, fresh, design, guards=environment.guards, search=search,
             deterministic=environment.deterministic, same_play=_same_play(question, environment, fresh),
         )  # fmt: skip
         if not certificate.another:

@@ -15,14 +15,7 @@ from environments.score import Score
 from flows import campaign as campaign_flow
 from flows.certify import certify as certify_flow
 from flows.engine import stopping
-from flows.engine.certifying import (
-    DECLARATION,
-    DeclaredAnalysis,
-    certify_at_the_end,
-    nothing_to_certify,
-    path_of,
-    store,
-)  # fmt: skip
+from flows.engine.certifying import certify_at_the_end, nothing_to_certify, path_of, store  # fmt: skip
 from flows.engine.preparation import ensure_prepared
 from flows.engine.stopping import ASKED, NOTHING_LEFT, Stop
 from flows.spec.campaign_spec import CampaignSpec
@@ -31,7 +24,7 @@ from tasks.recipes.preparing import report_pool
 from tasks.stats import holdout_uses
 from tasks.stats.certificate import Certificate, unpromising
 from tasks.stats.design import ALPHA, design_of, equal_arms, of_groups
-from tasks.store.ledger import Ledger
+from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.system.files import write_atomic
 from tasks.trial import History
 from tests.support.histories import certified, tried
@@ -78,7 +71,8 @@ def at_the_end(server: str, ledger: Ledger, history: History | None = None) -> S
 def begun(ledger: Ledger, champion: int, runs: int) -> Path:
     """Declare the first certificate, as a life did that was killed thereafter."""
     path = ledger.path / "certificates/1.begun"
-    write_atomic(path, DECLARATION.dump_json(DeclaredAnalysis(champion, of_groups(equal_arms(runs), ALPHA))).decode())
+    declared = replace(luck(), champion=champion, runs=(), alpha=ALPHA, design=of_groups(equal_arms(runs), ALPHA))
+    write_atomic(path, CERTIFICATE.dump_json(declared).decode())
     return path
 
 
@@ -181,7 +175,8 @@ def test_groups_follow_each_other_until_it_is_clear_and_the_searchs_baseline_cou
     assert len(made.reused) == 3 and not made.not_reused
     assert made.level in made.design.levels and made.alpha == design.levels[-1]
     (declared,) = (ledger.path / "certificates").glob("*.begun")
-    assert DECLARATION.validate_json(declared.read_bytes()) == DeclaredAnalysis(1, design)
+    begun_as = CERTIFICATE.validate_json(declared.read_bytes())
+    assert (begun_as.champion, begun_as.design, begun_as.runs) == (1, design, ())
 
 
 def test_a_certificate_counts_as_taken_when_another_trial_is_champion_before_it_is_over(

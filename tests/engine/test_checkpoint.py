@@ -10,22 +10,15 @@ from typing import Any
 import pytest
 
 from flows.server.server_process import drain
-from tasks import checkpoint
-from tasks.checkpoint import CRASH, RETRIES, ended, has_result, machine_failed, result_of, results_in
-from tasks.control import control
-from tasks.decide import decide
-from tasks.evaluate import evaluate
-from tasks.propose import propose
+from tasks.checkpoint import CRASH, KEPT, RETRIES, ended, has_result, result_of, results_in
 from tasks.sandbox.program import CannotStart
 from tasks.task_key import TaskKey, history_digest
-from tasks.train import train
 from tasks.trial import History, Run
 from tests.support import processes
 from tests.support.histories import decided
 from tests.support.prefect_api import ask, prefect_at
 
 KEY = TaskKey("abc123", "0011223344556677", 7)
-TASKS: tuple[Any, ...] = (propose, train, evaluate, control, decide)
 THREE: History = ()
 for _score in (3.0, None, 2.0):
     THREE += (decided(THREE, _score, {"x": 1.0}),)
@@ -65,19 +58,14 @@ def in_flow(server: str, folder: Path, work: Callable[[], Any], environment: str
     return made[0]
 
 
-def task_of(work: Callable[..., Any], **options: Any) -> Any:
+def task_of(work: Callable[..., Any]) -> Any:
     """A task as those of a trial are declared."""
     from prefect import task
 
     def key_of(_: Any, given: dict[str, Any]) -> str:
         return f"{given['key']}/{work.__name__}"
 
-    of_trial = {
-        "task_run_name": checkpoint.run_name, "retries": RETRIES, "retry_delay_seconds": 0.0,
-        "retry_condition_fn": machine_failed, "persist_result": True, "result_serializer": "json",
-        "cache_key_fn": key_of,
-    }  # fmt: skip
-    return task(**(of_trial | options))(work)
+    return task(**{**KEPT, "retry_delay_seconds": 0.0, "cache_key_fn": key_of})(work)
 
 
 def rows(server: str, name: str, count: int) -> list[tuple[str, str, str]]:
@@ -131,9 +119,6 @@ def test_only_a_fault_of_the_machine_is_tried_again_and_leaves_no_result(
         return ended("done", "done")
 
     task = task_of(faulty)
-    assert {(one.retries, one.retry_condition_fn, one.persist_result) for one in TASKS} == {
-        (RETRIES, machine_failed, True)
-    }
     tried = 1 if isinstance(fault, ValueError) else 1 + RETRIES
     with pytest.raises(type(fault), match=str(fault)):
         in_flow(server, tmp_path, lambda: result_of(task.submit(KEY, 9, return_state=False)))

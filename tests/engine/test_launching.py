@@ -157,7 +157,9 @@ def test_an_unknown_deployment_is_refused_with_the_near_miss(api: Api) -> None:
         launching.check(f"x{DEPLOYMENT}")
 
 
-def test_a_child_is_a_subflow_of_its_campaign(api: Api, ledger: Ledger, launched: Launch) -> None:
+def test_a_child_is_a_subflow_of_its_campaign_and_is_adopted_by_another_life(
+    api: Api, ledger: Ledger, launched: Launch
+) -> None:
     what = asked(ledger.key(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what), done)
@@ -165,20 +167,11 @@ def test_a_child_is_a_subflow_of_its_campaign(api: Api, ledger: Ledger, launched
     row = api.ask("GET", f"/task_runs/{run['parent_task_run_id']}")
     assert row["state"]["state_details"]["child_flow_run_id"] == run["id"] and row["state_type"] == "RUNNING"
     assert api.ask("GET", f"/flow_runs/{row['flow_run_id']}")["state_type"] == "RUNNING"
-    finish(ledger, what.plan.key)
-    assert done.result(180) is None
-
-
-def test_a_child_that_is_under_way_is_adopted(api: Api, ledger: Ledger, launched: Launch) -> None:
-    what = asked(ledger.key(0))
-    first = launched(ledger, what)
-    (run,) = until(lambda: runs(api, what), first)
-    set_state(str(api.base_url), run["id"], type="RUNNING")
     second = launched(ledger, what)
     until(lambda: events(ledger, "adopted"), second)
     finish(ledger, what.plan.key)
     set_state(str(api.base_url), run["id"], type="COMPLETED")
-    assert first.result(180) is None and second.result(180) is None
+    assert done.result(180) is None and second.result(180) is None
     assert launched(ledger, what).result(180) is None  # it is done: nobody is asked
     assert len(runs(api, what)) == 1
 

@@ -27,7 +27,7 @@ from tasks.trial import History, Params, VerdictKind
 from tests.support.histories import tried
 from tests.support.nights import on_night
 from tests.support.noisy import noisy, settled
-from tests.support.prefect_api import ask, prefect_at
+from tests.support.prefect_api import prefect_at
 from tests.support.processes import wait_for
 from tests.support.toy import FIT, GREEDY, nightshift, quadratic, slow, start, status
 
@@ -157,28 +157,13 @@ CRASHES = FIT + '\nif args.out.parent.name == "0001":\n    raise SystemExit("out
 
 
 @pytest.mark.timeout(400)
-def test_a_trial_that_crashed_is_red_with_its_reason_and_rerun_trains_it_again(
-    tmp_path: Path, home: Path, server: str
-) -> None:
+def test_rerun_trains_a_trial_that_crashed_again(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "quad", fit=CRASHES)
     options = ("--trials", "2", "--seed", "3", "--tracking", "off", *GREEDY)
     done = nightshift("run", str(folder), "--name", "night", *options, "--json", server=server)
     assert done.returncode == 0, done.stderr
     first = json.loads(done.stdout)
     assert (first["state"], [row["verdict"] for row in first["trials"]][1]) == ("finished", "crash")
-    ledger = Ledger.open("night")
-    (life,) = told(ledger, "life")
-    in_run = {"flow_runs": {"id": {"any_": [life["flow_run_id"]]}}}
-
-    def states() -> dict[str, Any]:
-        rows = ask("POST", f"{server}/task_runs/filter", in_run)
-        return {row["name"]: row["state"] for row in rows if row["state"]}
-
-    wait_for(lambda: "decide quad 2" in states(), 60)
-    red = {name: state for name, state in states().items() if state["type"] == "FAILED"}
-    assert {"train quad 1", "decide quad 1"} <= red.keys() <= {"train quad 1", "evaluate quad 1", "decide quad 1"}
-    assert all("out of memory, says a test" in state["message"] for state in red.values())
-
     again = nightshift("rerun", "night", "1", "--json", server=server)
     assert again.returncode == 0, again.stderr
     found = json.loads(again.stdout)
