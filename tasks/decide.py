@@ -60,12 +60,8 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
         what = "the first trial with a score" if tried.number else "the baseline"
         if lost := len(tried.score.each) - len(tried.score.values):
             what += f"; {lost} of its {len(tried.runs)} runs crashed, which is left out"
-        return Verdict("keep", what, "provisional", {"score": tried.score.value})
-    seen: dict[str, float | int | None] = {
-        "score": tried.score.value,
-        "champion": champion.score.value,
-        "champion_trial": champion.number,
-    }
+        return Verdict("keep", what, "provisional")
+    seen: dict[str, float | None] = {"champion": champion.score.value}
     if tried.number == 0:  # run again: what everything is measured against is weighed against nothing
         return Verdict("discard", f"the baseline; trial {champion.number} stays the champion", None, seen)
     if fall := fallen(environment.guards, history, tried.score):
@@ -73,7 +69,6 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
     weighed = rule.weigh(history, tried)
     if isinstance(weighed, NeedsRerun):
         return weighed
-    seen |= weighed.evidence
     if weighed.kind == "discard":
         return replace(weighed, evidence=seen)
     return _kept(history, environment, tried, replace(weighed, level="provisional", evidence=seen))
@@ -108,8 +103,6 @@ def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: 
     if tried.control is None:
         return NeedsControl()
     seen = keep.evidence | {NOT_LEARNED: tried.control.score.value}
-    if tried.control.unedited:
-        seen["unedited"] = tried.control.unedited.value
     if reason := _not_learned(history, tried):
         return Verdict("discard", reason, None, seen)
     untold = f"; {NO_CONTROL}" if tried.control.score.error == NO_CONTROL else ""

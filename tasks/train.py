@@ -11,7 +11,6 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from prefect import State, task
 
@@ -151,9 +150,9 @@ def run_program(
         f"{place.path.parent.name}/{place.path.name}", seed, round(session.seconds, 3), session.status, session.error,
         session.peak_memory, session.gpu_memory, progress.steps, started, round(clock() - before, 3),
         progress.reported, session.startup and round(session.startup, 3), isolation=session.level,
-        network=environment.network, program=digest, checkpoint=checkpoint, curve=progress.curve,
+        program=digest, checkpoint=checkpoint, curve=progress.curve,
         due=session.early.due, machine=machine(), job=os.environ.get("SLURM_JOB_ID", ""),
-        resources=session.resources, usd=session.usd, rented_gpus=session.rented_gpus, note=progress.note,
+        resources=session.resources, usd=session.usd, note=progress.note,
     )  # fmt: skip
 
 
@@ -162,7 +161,6 @@ class _Session(TrainingSession):
     level: Level
     slot: Slot
     cut: Cut
-    rented_gpus: ClassVar[int] = 0
 
     @property
     def out(self) -> str:

@@ -131,7 +131,6 @@ class Run:
     """Seconds from its start to its `ready` line; None without one."""
     isolation: str = ""
     """Isolation level (tasks/sandbox/isolation.py); empty if nothing was started."""
-    network: bool = False
     program: str | None = None
     """Digest of the program's files after the edit, without its configuration."""
     checkpoint: str | None = None
@@ -147,8 +146,6 @@ class Run:
     """Samples at equal distances, at most tasks.sandbox.program.MOST_SAMPLES; empty if not recorded."""
     usd: float | None = 0.0
     """What its trainer paid for a rented machine, in USD; 0 where none was rented, None if the price is unknown."""
-    rented_gpus: int = 0
-    """GPUs of that machine; those of a slot are not among them."""
     note: str = ""
     """A sentence in which the program says what to know of its result; empty without one."""
 
@@ -191,7 +188,8 @@ class Verdict:
     reason: str
     level: Level | None = None
     """How well a keep is supported; None for other verdicts."""
-    evidence: dict[str, float | int | None] = field(default_factory=dict)
+    evidence: dict[str, float | None] = field(default_factory=dict)
+    """Scores on which it rests: `champion`, the champion's, and `untrained`, its own without training."""
 
 
 @dataclass(frozen=True)

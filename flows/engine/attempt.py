@@ -59,7 +59,7 @@ class Measurement:
         return run, judged
 
 
-@dataclass
+@dataclass(eq=False)  # two are never the same
 class Attempt:
     night: Night = field(repr=False)
     key: TaskKey

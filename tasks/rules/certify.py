@@ -51,5 +51,4 @@ class Certify(Rule):
         words = f"{how} than trial {champion.number}: {sign * mean:.4g}{several}, against its mean of {sign * bar:.4g}"
         sd = run_sd(history)
         luck = f"; runs of one program differ by about {sd:.2g} by luck" if sd else ""
-        evidence: dict[str, float | int | None] = {"level": sign * bar, "run_sd": sd, "mean": sign * mean}
-        return Verdict("keep" if mean > bar else "discard", words + luck, evidence=evidence)
+        return Verdict("keep" if mean > bar else "discard", words + luck)

@@ -58,7 +58,7 @@ def test_a_container_is_deployed_for_a_trial_paid_for_and_removed(
 
     run = trained(environment, tmp_path)
 
-    assert (run.error, run.rented_gpus) == (None, 2)
+    assert run.error is None
     assert run.usd is not None and 0 < run.usd <= 0.5 * (run.wall_seconds + 0.1)
     assert len(containers.created) == containers.starts == 1 and not containers.running
     assert not list((home / ".remote").iterdir())
