@@ -21,7 +21,7 @@ from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.clock import clock, covered
 from tasks.system.slot import Slot
-from tasks.task_key import Purpose, TaskKey
+from tasks.task_key import TaskKey
 from tasks.trial import Proposal, Run
 
 POLL_SECONDS = 0.2
@@ -79,9 +79,6 @@ class Bench:
         self._spans: list[tuple[int, float, float]] = []
         self._busy: set[TaskKey] = set()
         self._closed = False
-
-    def seed(self, purpose: Purpose, key: TaskKey) -> int:
-        return self.ledger.seed(purpose, key)
 
     def dir(self, plan: RunPlan) -> TrialDir:
         return TrialDir(self.ledger.path / plan.folder)

@@ -68,7 +68,7 @@ def control_of(
     trained = plan.control_of
     assert trained is not None, "it was trained"
     environment, isolation, program, place = bench.environment, bench.isolation, bench.program, bench.dir(plan)
-    marker, proposal, seed = plan.key.marker(bench.launched), plan.proposal, bench.seed("control", plan.key)
+    marker, proposal, seed = plan.key.marker(bench.launched), plan.proposal, bench.ledger.seed("control", plan.key)
     startup = environment.startup_seconds  # nothing before `ready` counts as training
     if trained.startup is None:
         startup = min(startup, trained.seconds * STARTUP_SHARE)

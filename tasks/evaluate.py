@@ -47,7 +47,7 @@ def evaluate(key: TaskKey, bench: Bench, plan: RunPlan, run: Run, need: Wait | N
 
         def judged(units: Units) -> Score:
             where = key.marker(bench.launched), bench.environment, bench.isolation, bench.dir(plan)
-            return judge_run(*where, run, bench.seed(plan.use, units.of), slot, plan.use, need, units.block)
+            return judge_run(*where, run, bench.ledger.seed(plan.use, units.of), slot, plan.use, need, units.block)
 
         echo = judged(plan.echo).units if plan.echo else ()
         score = replace(judged(plan.units or Units(key)), echo=echo)

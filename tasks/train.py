@@ -66,7 +66,7 @@ def train(key: TaskKey, bench: Bench, plan: RunPlan, reason_to_stop: ReasonToSto
     with bench.slot(key) as slot:
         run = run_program(
             key.marker(bench.launched), environment, bench.isolation, bench.program, bench.dir(plan), plan.proposal,
-            bench.seed("train", key), reason_to_stop=reason_to_stop, slot=slot,
+            bench.ledger.seed("train", key), reason_to_stop=reason_to_stop, slot=slot,
         )  # fmt: skip
         run = plausible(environment, run, bench.ledger.path)
     how = f"stopped early: {run.due.reason}; " if run.due and run.status == "cancelled" else ""

@@ -12,6 +12,7 @@ from prefect.futures import PrefectFuture
 
 from environments import Environment
 from environments.score import Score
+from flows.engine.stopping import rerun_fits
 from tasks.bench import Bench, RunPlan, Units
 from tasks.checkpoint import result_of
 from tasks.decide import NeedsControl, weigh
@@ -101,7 +102,7 @@ class Attempt:
             return [self._plan(len(own) + 1 + later, at_once) for later in range(at_once)]
         self.tried = self._judged(own, fewest)
         decision = weigh(*self.evidence[1:])
-        if isinstance(decision, NeedsRerun) and (night.environment.deterministic or not night.rerun_fits):
+        if isinstance(decision, NeedsRerun) and (night.environment.deterministic or not rerun_fits(night)):
             self.tried = replace(self.tried, is_last=True)
             decision = weigh(*self.evidence[1:])
         if isinstance(decision, NeedsRerun):
@@ -111,12 +112,12 @@ class Attempt:
         return []
 
     def trial(self, verdict: Verdict) -> Trial:
-        tried, night = self.tried, self.night
+        tried, order = self.tried, 1 + max((trial.order for trial in self.night.history), default=-1)
         runs = [*tried.runs, *(rerun.run for rerun in tried.reruns)]
         trained = covered((run.started, run.started + run.wall_seconds) for run in runs)  # before a kill
         return Trial(
-            self.number, self.key.attempt, night.next_order, self.proposal, tried.runs, tried.score, verdict,
-            max(night.bench.busy(self.number), trained), tried.reruns,
+            self.number, self.key.attempt, order, self.proposal, tried.runs, tried.score, verdict,
+            max(self.night.bench.busy(self.number), trained), tried.reruns,
         )  # fmt: skip
 
     def _own(self) -> list[tuple[Run, Score]]:

@@ -17,7 +17,7 @@ from flows.engine import launching
 from flows.engine.attempt import Attempt
 from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server
-from flows.engine.stopping import ASKED, Stop, rerun_fits
+from flows.engine.stopping import ASKED, Stop
 from flows.report.page import record_episode, write_report
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending import CampaignBudget, check_budget, gpus_of
@@ -103,22 +103,12 @@ class Night(Terms):
         self.ending: Stop | None = None
         self._follow_up = follow_up
 
-    @property
-    def rerun_fits(self) -> bool:
-        """Whether time and money allow one more run of a trial."""
-        in_time = rerun_fits(self.spec, self.environment, self.history, self.lock.spent)
-        return in_time and not self.money.shortage(self.history)
-
     def bench_for(self, transfer: Environment | None, budget: float) -> Bench:
         """The bench of a certificate: its own in another environment, or with another training budget."""
         if transfer is None and budget == 1:
             return self.bench
         self.benches.append(bench_of(self.spec, self.ledger, transfer, budget))
         return self.benches[-1]
-
-    @property
-    def next_order(self) -> int:
-        return 1 + max((trial.order for trial in self.history), default=-1)
 
     def trial(self, number: int) -> Trial:
         return next(trial for trial in self.history if trial.number == number)

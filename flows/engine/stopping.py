@@ -92,10 +92,12 @@ def stop(
     return Stop("finished", f"no time for another trial{late}") if late else None
 
 
-def rerun_fits(spec: CampaignSpec, environment: Environment, history: History, spent: float) -> bool:
-    """Whether there is time for one more run of a trial, besides the certificate. (spent: as in `stop`)"""
+def rerun_fits(night: Night) -> bool:
+    """Whether there is time and money for one more run of a trial, besides the certificate."""
+    environment, history = night.environment, night.history
     a_run = environment.budget_seconds + besides_training(environment, history)
-    return not _too_late(spec, environment, history, spent, a_run)
+    late = _too_late(night.spec, environment, history, night.lock.spent, a_run)
+    return not late and not night.money.shortage(history)
 
 
 def _too_late(spec: CampaignSpec, environment: Environment, history: History, spent: float, seconds: float) -> str:

@@ -15,9 +15,6 @@ from tasks.system import interrupt
 from tests.support.ledgers import created
 from tests.support.prefect_api import Api, prefect_at, set_state, states_of
 
-DEPLOYED = {"PREFECT__RUNTIME__DEPLOYMENT__ID": "00000000-0000-0000-0000-000000000001"}
-"""As Prefect's runtime has it in a run of a deployment."""
-
 
 def interrupted(
     server: str, ledger: Ledger, state: str | None, stop: bool = False, signalled: bool = True
@@ -46,32 +43,27 @@ def interrupted(
 
 
 @pytest.mark.parametrize(
-    ("state", "stop", "signalled", "end"),
+    ("state", "stop", "signalled", "deployed", "end"),
     [
-        ("CANCELLING", False, True, "CANCELLED"),
-        ("CANCELLING", False, False, "CANCELLED"),
-        ("PAUSED", False, False, "CANCELLED"),  # nobody could resume it
-        (None, True, True, "CANCELLED"),  # `stop --now`
-        (None, False, True, "CRASHED"),
+        ("CANCELLING", False, True, False, "CANCELLED"),
+        ("CANCELLING", False, False, False, "CANCELLED"),
+        ("PAUSED", False, False, False, "CANCELLED"),  # nobody could resume it
+        (None, True, True, False, "CANCELLED"),  # `stop --now`
+        (None, False, True, False, "CRASHED"),
+        ("CANCELLING", False, True, True, "CANCELLING"),  # its worker writes the end
+        ("PAUSED", False, False, True, "PAUSED"),
     ],
 )
-def test_a_run_without_a_worker_ends_as_a_person_asked_and_else_as_crashed(
-    server: str, tmp_path: Path, state: str | None, stop: bool, signalled: bool, end: str
-) -> None:
+def test_a_run_ends_as_a_person_asked_and_else_as_crashed(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str | None, stop: bool, signalled: bool,
+    deployed: bool, end: str,
+) -> None:  # fmt: skip
+    if deployed:  # as Prefect's runtime has it in a run of a deployment
+        monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "00000000-0000-0000-0000-000000000001")
     run, ended = interrupted(server, created(tmp_path), state, stop, signalled)
     states = states_of(server, run)
     assert states[-1] == end and ("CRASHED" in states) == (end == "CRASHED")
     assert isinstance(ended, KeyboardInterrupt) == (end == "CRASHED"), ended
-
-
-@pytest.mark.parametrize(("state", "signalled"), [("CANCELLING", True), ("PAUSED", False)])
-def test_of_a_run_of_a_deployment_the_end_is_written_by_its_worker_and_a_pause_stays(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, signalled: bool
-) -> None:
-    for name, value in DEPLOYED.items():
-        monkeypatch.setenv(name, value)
-    run, _ = interrupted(server, created(tmp_path), state, signalled=signalled)
-    assert states_of(server, run)[-1] == state
 
 
 def test_runs_of_earlier_lives_that_were_killed_end_and_no_others(server: str, tmp_path: Path) -> None:

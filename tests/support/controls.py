@@ -16,13 +16,15 @@ from tasks.trial import Proposal, Run, UntrainedControl
 from tests.support.toy import SANDBOX
 
 
+class _Seeds:
+    def seed(self, purpose: str, key: TaskKey) -> int:
+        return 9
+
+
 class LoneBench(Bench):
     def __init__(self, environment: Environment, program: Path, folder: Path) -> None:
         self.environment, self.program, self.folder = environment, program, folder
-        self.isolation, self.launched = SANDBOX, False
-
-    def seed(self, purpose: str, key: TaskKey) -> int:
-        return 9
+        self.isolation, self.launched, self.ledger = SANDBOX, False, _Seeds()  # type: ignore[assignment]
 
     def dir(self, plan: RunPlan) -> TrialDir:
         return TrialDir(self.folder / plan.folder)
