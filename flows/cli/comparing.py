@@ -228,7 +228,8 @@ def judged(
     if test.low is not None and test.high is not None:
         low, high = map(number, (test.low, test.high) if is_a else (-test.high, -test.low))
         facts, least = f"{100 * CONFIDENCE:.0f} % interval {low}..{high}, {facts}", f", at least {low}"
-    shown, first = "not shown", f"no difference shown: {ahead} is ahead by {gain} ({facts})"
+    lead = f"{ahead} is ahead by {gain}" if test.gain else "both have the same mean"
+    shown, first = "not shown", f"no difference shown: {lead} ({facts})"
     if test.p <= level and test.gain and not errors[ahead]:
         shown = "better" if is_a else "worse"
         first = f"{ahead} is better by {gain}{least} ({facts}): {clean(winner)} beats {clean(loser)}"

@@ -6,7 +6,6 @@ has, and offline the run's folder is made anew. It happens in a process of its o
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -30,7 +29,6 @@ from tasks.trial import Trial
 
 TARGET = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_BASE_URL", "WANDB_MODE")
 """Variables that say where to; elsewhere nothing was sent yet."""
-DONE = "wandb.json"  # what W&B has: a digest by the id of the run
 MOST_SECONDS = 60.0  # for a run; half of that to begin it
 
 
@@ -55,20 +53,20 @@ def mirror(ledger: Ledger) -> str:
 
 def _missing(ledger: Ledger) -> dict[str, tuple[str, Trial, Certificate | None]]:
     """What W&B lacks, by the id of the run: a digest, the trial, and its certificate if it is a champion."""
-    done, own = _done(ledger), own_certificates(ledger.certificates())
+    own = own_certificates(ledger.certificates())
     target, missing = [os.environ.get(name) for name in TARGET], {}
     for trial in ledger.attempts_decided():
         proof = next((one for one in reversed(own) if one.champion == trial.number), None)
         digest = digest_of(*target, TRIAL.dump_json(trial).decode(), level(trial, own), str(proof))
-        if done.get(run_id := trial_key(ledger, trial).replace("/", "-")) != digest:
+        done = _done(ledger, run_id := trial_key(ledger, trial).replace("/", "-"))
+        if not (done.is_file() and done.read_text() == digest):
             missing[run_id] = digest, trial, proof
     return missing
 
 
-def _done(ledger: Ledger) -> dict[str, str]:
-    with suppress(FileNotFoundError):
-        return dict(json.loads((ledger.path / DONE).read_text()))
-    return {}
+def _done(ledger: Ledger, run_id: str) -> Path:
+    """The file with the digest of what W&B has of a run."""
+    return ledger.path / "wandb" / f"{run_id}.digest"
 
 
 def _send(ledger: Ledger, run_id: str, trial: Trial, proof: Certificate | None) -> None:
@@ -102,7 +100,7 @@ def main(folder: str) -> None:
     ledger = Ledger.at(Path(folder))
     for run_id, (digest, trial, proof) in _missing(ledger).items():
         _send(ledger, run_id, trial, proof)
-        write_atomic(ledger.path / DONE, json.dumps({**_done(ledger), run_id: digest}, indent=1) + "\n")
+        write_atomic(_done(ledger, run_id), digest)
 
 
 if __name__ == "__main__":
