@@ -98,7 +98,7 @@ def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(tmp_path:
         "        try: (pathlib.Path.cwd().parents[2] / path).write_text('{}')\n"
         "        except OSError: pass\n"
     )
-    modes = ["good", "exit", "deaf", "garbled", "empty", "nan", "liar"]
+    modes = ["good", "liar", "exit", "deaf", "garbled", "empty", "nan"]
     modes += ["spoiler"] if SANDBOX.level != "none" else []
     toml = QUADRATIC.replace("python fit.py --x {x} --out {out}", "python fit.py {mode} {out}")
     toml = toml[: toml.index("[space.x]")].replace("budget_seconds = 5", "budget_seconds = 3")
