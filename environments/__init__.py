@@ -127,6 +127,12 @@ class Environment(BaseModel):
         return judge_name(self.judge) == "reported"
 
     @property
+    def rented_gpus(self) -> int:
+        """GPUs that one trial has on another machine."""
+        stated = self.remote.gpu_count if self.remote else 0
+        return stated or (self.gpus if self.device == "cuda" else 0)
+
+    @property
     def defaults(self) -> dict[str, Value]:
         """The baseline's parameters: every default of the space, and the fixed ones."""
         return {name: parameter.default for name, parameter in self.space.items()} | self.fixed

@@ -35,8 +35,8 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
     with opened(CampaignSpec.of(**stored_spec(ledger)), certify=True) as night:
         for question in questions(ledger, on, budget):
             ensure_prepared(ledger, question.transfer)
-            what = f"the certificate in {question.environment.name}"
-            night.money.check(night.history, what, longest(question, runs, parallel=1))
+            there, seconds = question.environment, longest(question, runs, parallel=1)
+            night.money.check(night.history, f"the certificate in {there.name}", there, seconds)
             certificate = certifying.certify(night, question, measure, runs)
             if certificate is None or not certifying.also_ablate(night, question, certificate, measure):
                 outcomes.append((stopping.full(ledger.path) or stopping.ASKED).reason)

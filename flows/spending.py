@@ -36,7 +36,7 @@ class CampaignBudget:
     def shortage(self, history: History, under_way: int = 0) -> str:
         """Why the budget allows no trial after so many under way, each counted whole; empty if it does."""
         so_far = self.spent(history)
-        excess = self._excess(so_far, self._projection(history, so_far, under_way))
+        excess = self._excess(so_far, self._projection(history, under_way))
         return excess and f"no budget for another trial: {excess}"
 
     def left_for_models(self, history: History, under_way: int = 0) -> RemainingBudget:
@@ -47,28 +47,24 @@ class CampaignBudget:
             return RemainingBudget(tokens=tokens)
         if so_far.usd is None:  # a limit that cannot be checked must not be exceeded
             return RemainingBudget(usd=0.0, tokens=tokens)
-        machines = self._projection(history, so_far, under_way).usd
+        machines = self._projection(history, under_way).usd
         return RemainingBudget(usd=max(limits.max_usd - so_far.usd - machines, 0.0), tokens=tokens)
 
-    def check(self, history: History, what: str, seconds: float) -> None:
-        """Refuse so many seconds of a slot, which a person asked for, if they could break a limit."""
-        so_far = self.spent(history)
-        if excess := self._excess(so_far, self._hour(so_far).of(seconds)):
+    def check(self, history: History, what: str, environment: Environment, seconds: float) -> None:
+        """Refuse so many seconds in an environment, which a person asked for, if they could break a limit."""
+        if excess := self._excess(self.spent(history), self._hour(environment).of(seconds)):
             raise Refused(f"no budget for {what}: {excess}: raise the limit with `nightshift resume`, or ask for less")
 
-    def _projection(self, history: History, so_far: Spent, under_way: int = 0) -> MachineCost:
+    def _projection(self, history: History, under_way: int) -> MachineCost:
         """The most that machines may cost for another trial after those under way, and for the certificate."""
         seconds = self.spec.time_for_the_certificate(self.environment, history, parallel=1)
         seconds += (1 + under_way) * self.spec.machine_time_for_a_trial(self.environment, history)
-        return self._hour(so_far).of(seconds)
+        return self._hour(self.environment).of(seconds)
 
-    def _hour(self, so_far: Spent) -> MachineCost:
-        """What an hour costs: its slot, and a rented machine as the environment states it, else as the dearest yet."""
-        slot, dearest = MachineCost(self.spec.advanced.usd_per_hour, self.gpus), so_far.rented_hour
-        if (remote := self.environment.remote) is None:
-            return slot + dearest
-        rented = remote.gpu_count or (self.environment.gpus if self.environment.device == "cuda" else 0)
-        return slot + MachineCost(HOUR * remote.usd_per_second or dearest.usd, max(rented, dearest.gpu_hours))
+    def _hour(self, environment: Environment) -> MachineCost:
+        """What an hour costs: its slot, and a rented machine as the environment states it."""
+        slot, remote = MachineCost(self.spec.advanced.usd_per_hour, self.gpus), environment.remote
+        return slot + MachineCost(HOUR * remote.usd_per_second, environment.rented_gpus) if remote else slot
 
     def _excess(self, so_far: Spent, need: MachineCost) -> str:
         """Why machines that cost so much more could break a limit; empty if they could not, or cost nothing: of models

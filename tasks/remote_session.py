@@ -100,10 +100,6 @@ class RemoteSession(TrainingSession):
     """Stands in its command for its output folder, whose name only the other machine knows."""
 
     @property
-    def rented_gpus(self) -> int:
-        return self.settings.gpu_count or (self.environment.gpus if self.environment.device == "cuda" else 0)
-
-    @property
     def settings(self) -> RemoteSettings:
         assert self.environment.remote is not None, "a local environment has a local session"
         return self.environment.remote
@@ -121,7 +117,7 @@ class RemoteSession(TrainingSession):
             request = self._request(command)
             with jobs.begin(
                 f"{marker}/{self.place.path.name}", self.environment.trainer, settings, longest,
-                self.place.path / jobs.COSTS, adopt=self.cut_seconds is None, gpus=self.rented_gpus,
+                self.place.path / jobs.COSTS, adopt=self.cut_seconds is None, gpus=self.environment.rented_gpus,
             ) as job:  # fmt: skip
                 self._train(job, request)
         except (TrialFault, BadProgress) as wrong:
@@ -147,7 +143,7 @@ class RemoteSession(TrainingSession):
         """Remove it there, and sum up what this run has cost."""
         if why := job.end():
             self._note(f"nightshift: {why}; it is removed later\n")
-        self.usd = jobs.paid(self.place.path / jobs.COSTS).usd
+        self.usd, _ = jobs.paid(self.place.path / jobs.COSTS)
 
     def _follow(self, endpoint: RemoteEndpoint, key: str, request: bytes) -> None:
         """Start it, and return when it is over; its reports are in out/ then."""

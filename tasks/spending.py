@@ -44,8 +44,6 @@ FREE = MachineCost()
 class Spent:
     models: Usage = NOTHING_BOUGHT
     machines: MachineCost = FREE
-    rented_hour: MachineCost = FREE
-    """An hour of the dearest machine that a trainer rented."""
 
     @property
     def usd(self) -> float | None:
@@ -62,8 +60,7 @@ def spent(ledger: Ledger, history: History, now: float | None = None) -> Spent:
     """What a campaign spent. Open holds count until `now` (Unix time); None: until the end of its last process."""
     lost = sum((Usage(**event["usage"]) for event in ledger.events() if event["event"] == BOUGHT), NOTHING_BOUGHT)
     models = sum((proposal.usage for proposal in ledger.proposals(history)), lost)
-    rented, dearest = _rented(ledger)
-    return Spent(models, _slots(ledger, now) + rented, dearest)
+    return Spent(models, _slots(ledger, now) + _rented(ledger))
 
 
 def note_bought(ledger: Ledger, usage: Usage) -> None:
@@ -133,15 +130,12 @@ def _slots(ledger: Ledger, now: float | None) -> MachineCost:
     return total
 
 
-def _rented(ledger: Ledger) -> tuple[MachineCost, MachineCost]:
-    """What rented machines cost so far, and an hour of the dearest one, by the files of costs beside their runs."""
+def _rented(ledger: Ledger) -> MachineCost:
+    """What rented machines cost so far, by the files of costs beside their runs."""
     from tasks.remote import jobs  # whoever reads what was spent rents nothing
 
-    total = dearest = FREE
-    runs = ("trials/*", *(f"trials/*/{control}" for control in CONTROLS), "certificates/*")
-    for folder in (path for pattern in runs for path in ledger.path.glob(pattern)):
-        paid = jobs.paid(folder / jobs.COSTS)
-        if hours := paid.seconds / HOUR:
-            total += MachineCost(paid.usd, paid.gpus * hours)
-            dearest = MachineCost(max(dearest.usd, paid.usd / hours), max(dearest.gpu_hours, paid.gpus))
-    return total, dearest
+    total = FREE
+    for run in ("trials/*", *(f"trials/*/{control}" for control in CONTROLS), "certificates/*"):
+        for usd, gpu_seconds in map(jobs.paid, ledger.path.glob(f"{run}/{jobs.COSTS}")):
+            total += MachineCost(usd, gpu_seconds / HOUR)
+    return total

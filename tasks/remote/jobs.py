@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -100,25 +100,14 @@ class RemoteJob(BaseModel):
         return None
 
 
-class Paid(NamedTuple):
-    """What the jobs of a run have cost so far, in the other machine's seconds, and the most GPUs that one had."""
-
-    usd: float
-    seconds: float
-    gpus: int
-
-
-def paid(path: Path) -> Paid:
-    """What a run's jobs have cost so far, by its file of costs."""
+def paid(path: Path) -> tuple[float, float]:
+    """The USD and the GPU seconds of a run's jobs so far, by its file of costs."""
     jobs: dict[str, dict[str, Any]] = {}
     for cost in read_lines(path):
         if not jobs.get(cost["key"], {}).get("removed"):  # a kill may have had a teardown repeated
             jobs[cost["key"]] = cost
-    return Paid(
-        round(math.fsum(job["usd"] for job in jobs.values()), 6),
-        math.fsum(job["ended"] - job["started"] for job in jobs.values()),
-        max((job["gpus"] for job in jobs.values()), default=0),
-    )
+    usd = round(math.fsum(job["usd"] for job in jobs.values()), 6)
+    return usd, math.fsum(job["gpus"] * (job["ended"] - job["started"]) for job in jobs.values())
 
 
 def begin(
