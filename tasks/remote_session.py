@@ -128,7 +128,7 @@ class RemoteSession(TrainingSession):
     def _train(self, job: RemoteJob, request: bytes) -> None:
         settings, is_lost = self.settings, False
         try:
-            address = job.place.reach(job.key, job.until - job.started + settings.lease_seconds)
+            address = job.place.reach(job.key, job.token, job.until - job.started + settings.lease_seconds)
             with RemoteEndpoint(address, settings.away_seconds, settings.answer_seconds) as endpoint:
                 self._follow(endpoint, job.key, request)
                 self._keep(endpoint, job.key)

@@ -17,12 +17,12 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from environments.plugins import Refused
 from environments.remote import RemoteSettings
@@ -58,6 +58,8 @@ class RemoteJob(BaseModel):
     costs: Path
     """The file to which its cost is added."""
     gpus: int = 0
+    token: str = Field(default_factory=partial(secrets.token_hex, 32))
+    """What a container that is deployed for it takes for a login."""
 
     @property
     def place(self) -> places.RemotePlace:
@@ -133,7 +135,7 @@ def begin(
     )  # fmt: skip
     job.path.parent.mkdir(mode=0o700, exist_ok=True)
     job.lock.acquire()  # before anybody can see the job
-    write_atomic(job.path, job.model_dump_json(indent=2) + "\n", lasting=True)
+    write_atomic(job.path, job.model_dump_json(indent=2) + "\n", lasting=True, mode=0o600)
     return job
 
 

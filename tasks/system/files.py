@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 
-def write_atomic(path: Path, content: str | bytes, lasting: bool = False) -> None:
+def write_atomic(path: Path, content: str | bytes, lasting: bool = False, mode: int = 0o666) -> None:
     """Replace a file as a whole: a reader sees the old content or the new one, even after kill -9; with `lasting` also
     after a power cut. Raises OSError with the file's name, as on a full disk; the old content stays then.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
     try:
+        temporary.touch(mode)
         with temporary.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             if lasting:

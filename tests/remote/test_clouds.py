@@ -75,7 +75,7 @@ def test_what_a_killed_engine_has_deployed_is_adopted_or_swept(
     reached = []
     for _ in range(2):
         with jobs.begin("campaign/0001", trainer, settings, 60.0, tmp_path / "costs", adopt=True) as left:
-            reached.append(left.place.reach(left.key, 60.0))
+            reached.append(left.place.reach(left.key, left.token, 60.0))
     said = jobs.sweep(jobs.is_of("campaign"))
 
     assert reached[0] == reached[1] and len(containers.created) == 1
@@ -93,7 +93,7 @@ def test_a_container_that_never_serves_is_given_up_and_removed(
     containers.start(name_of("key"), {"ENDPOINT_TOKEN": "of somebody else"})
 
     with pytest.raises(EndpointFault, match="does not serve the protocol"):
-        place.reach("key", 60.0)
+        place.reach("key", "token", 60.0)
     place.tear_down("key", 30.0)
     place.tear_down("key", 30.0)
 
@@ -110,7 +110,7 @@ from pathlib import Path
 from tasks.remote import jobs, places
 place = places.load("modal", {settings})
 left = jobs.begin("campaign/0001", "modal", place, 60.0, Path(sys.argv[1]), adopt=True)
-left.place.reach(left.key, 60.0)
+left.place.reach(left.key, left.token, 60.0)
 """
 
 
@@ -132,7 +132,7 @@ def test_a_sandbox_is_made_as_stated_found_by_its_name_and_terminated(server: Mo
     wanted = place(CPU, cpu=1.5, memory_gb=4, command=["python", "serve.py"])
     wanted.check()
 
-    first, second = wanted.reach("key", 60.0), wanted.reach("key", 60.0)
+    first, second = wanted.reach("key", "token", 60.0), wanted.reach("key", "token", 60.0)
     wanted.tear_down("key", 30.0)
     wanted.tear_down("key", 30.0)
 
@@ -156,7 +156,7 @@ def test_a_sandbox_that_waits_for_a_machine_outlives_its_engine_and_is_adopted_a
 
     settings = place(GPU)
     again = jobs.begin("campaign/0001", "modal", settings, 60.0, tmp_path / "costs", adopt=True)
-    again.place.reach(again.key, 60.0)
+    again.place.reach(again.key, again.token, 60.0)
     assert again.end() is None
 
     (made,) = server.made
@@ -170,7 +170,7 @@ def test_an_engine_that_is_told_to_end_waits_for_no_machine_and_leaves_no_sandbo
 
     def engine() -> None:
         with pytest.raises(KeyboardInterrupt):
-            place(GPU, ready_seconds=120).reach("key", 60.0)
+            place(GPU, ready_seconds=120).reach("key", "token", 60.0)
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(engine)

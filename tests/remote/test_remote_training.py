@@ -133,6 +133,7 @@ def test_what_a_dead_process_has_left_is_swept_now_or_later_and_what_is_followed
         begun("b", endpoint.url, 100.0),
         begun("c", "http://127.0.0.1:9", 0.0),
     )
+    assert not left.path.stat().st_mode & 0o077, "its token is in it"
     left.lock.release()  # as the end of its process would
 
     assert [job.key for job in jobs.unfollowed()] == [left.key]

@@ -7,13 +7,9 @@ of the environment's section. To add one: its settings in environments/remote.py
 from __future__ import annotations
 
 import hashlib
-import hmac
 import math
-import os
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from environments import plugins
@@ -22,10 +18,8 @@ from environments.remote import Deployed, RemoteSettings
 from tasks.remote.endpoint import Address, EndpointFault, RemoteEndpoint, TrialFault
 from tasks.system import interrupt, redact
 from tasks.system.clock import clock
-from tasks.system.home import home
 
 PACKAGE = "tasks.remote.places"
-SECRET = ".remote-secret"
 ANSWER_SECONDS = 5.0
 """Longest wait for an answer of a container that may not serve yet."""
 LISTED_SECONDS = 30.0
@@ -40,8 +34,8 @@ class RemotePlace(RemoteSettings, ABC):
         """Check, without starting anything, that trials can be sent. Raises Refused with the remedy."""
 
     @abstractmethod
-    def reach(self, key: str, seconds: float) -> Address:
-        """The endpoint that takes the trial with this key; one is deployed if there is none for it.
+    def reach(self, key: str, token: str, seconds: float) -> Address:
+        """The endpoint that takes the trial with this key; one that takes the token is deployed if there is none.
 
         It is to end by itself after so many seconds. Raises EndpointFault, after `ready_seconds` at the latest.
         """
@@ -59,7 +53,7 @@ class DeployedPlace(Deployed, RemotePlace):
     """A cloud: one container for each trial, from an image that serves the protocol on `port`.
 
     Its name follows from the trial's key, so a resumed campaign or a sweep finds it. The container is handed a token
-    that only this home can compute, and the cloud the time after which it is to remove the container by itself.
+    that only the trial's job has, and the cloud the time after which it is to remove the container by itself.
     """
 
     @abstractmethod
@@ -82,8 +76,9 @@ class DeployedPlace(Deployed, RemotePlace):
         except EndpointFault as fault:
             raise Refused(f"no trial can be deployed: {fault}. See the login and the extra of this trainer") from fault
 
-    def reach(self, key: str, seconds: float) -> Address:
-        name, token, until = name_of(key), token_of(key), clock() + self.ready_seconds
+    def reach(self, key: str, token: str, seconds: float) -> Address:
+        redact.remember("ENDPOINT_TOKEN", token)
+        name, until = name_of(key), clock() + self.ready_seconds
         requested, is_deployed, reason = -math.inf, False, "it is not listed"
         while clock() < until:
             try:
@@ -125,13 +120,3 @@ def _serves(address: Address) -> bool:
 def name_of(key: str) -> str:
     """The name of the deployment for a trial's key, as clouds take it: a-z, 0-9 and dashes."""
     return f"nightshift-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
-
-
-def token_of(key: str) -> str:
-    """What the container of a trial takes for a login; the same in every process of this home."""
-    path = home() / SECRET
-    with suppress(FileExistsError), os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_hex(32))
-    token = hmac.new(path.read_bytes(), key.encode(), "sha256").hexdigest()
-    redact.remember("ENDPOINT_TOKEN", token)
-    return token

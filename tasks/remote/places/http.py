@@ -34,7 +34,7 @@ class Http(HttpEndpoint, RemotePlace):
                 f"{'the block ' + repr(self.block) if self.block else 'http.url'} (docs/other-machines.md)"
             ) from fault
 
-    def reach(self, key: str, seconds: float) -> Address:
+    def reach(self, key: str, token: str, seconds: float) -> Address:
         return self.address
 
     def tear_down(self, key: str, patience: float) -> None:
