@@ -36,9 +36,9 @@ def call(*arguments: str) -> object:
     return app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
 
 
-def with_trials(tmp_path: Path, name: str = "n") -> Ledger:
+def with_trials(tmp_path: Path) -> Ledger:
     """A campaign that was cut off after a baseline, a better trial and a crash."""
-    ledger = created(tmp_path, name, tracking="off")
+    ledger = created(tmp_path, tracking="off")
     reconcile(ledger)
     for number, score in enumerate((3.0, 2.0, None)):
         place = ledger.place(number)

@@ -15,10 +15,10 @@ from flows.cli import comparing
 from flows.cli.comparing import LEVEL, Match, declare, difference, reopen
 from flows.cli.single_runs import between, isolated, parse_side
 from tasks.system import file_trees
+from tests.support.ledgers import trusted
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
 from tests.support.question_pool import pool
 from tests.support.toy import quadratic
-from tests.support.trusting import trusted
 
 SHARING = """\
 import json, pathlib, sys

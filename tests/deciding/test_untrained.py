@@ -10,16 +10,44 @@ import pytest
 import environments
 from environments import Environment
 from environments.score import Score, Wait
-from tasks.control import baseline_need
+from tasks.bench import Bench, RunPlan
+from tasks.control import baseline_need, control_of
 from tasks.decide import Decision, weigh
 from tasks.evaluate import judge_run
 from tasks.rules import JudgedTrial
 from tasks.rules.greedy import Greedy
 from tasks.store.workspace import TrialDir
+from tasks.system.slot import NOWHERE
+from tasks.task_key import TaskKey
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, VerdictKind
-from tests.support.controls import controlled
 from tests.support.toy import SANDBOX, quadratic
+
+# The control of a would-be champion, without a campaign around it.
+
+
+class _Seeds:
+    def seed(self, purpose: str, key: TaskKey) -> int:
+        return 9
+
+
+class LoneBench(Bench):
+    def __init__(self, environment: Environment, folder: Path) -> None:
+        self.environment, self.program, self.folder = environment, environment.folder, folder
+        self.isolation, self.launched, self.ledger = SANDBOX, False, _Seeds()  # type: ignore[assignment]
+
+    def dir(self, plan: RunPlan) -> TrialDir:
+        return TrialDir(self.folder / plan.folder)
+
+
+def controlled(
+    environment: Environment, folder: Path, proposal: Proposal, run: Run, baseline: Score, seconds: float = 60.0
+) -> UntrainedControl:
+    """The control of a trial in `folder`, where the baseline trained so many seconds."""
+    bench = LoneBench(environment, folder)
+    plan = RunPlan(TaskKey("test", "digest", int(run.dir[-4:])), proposal, run.dir, control_of=run)
+    return control_of(bench, plan, None, (replace(run, seconds=seconds), baseline), NOWHERE)
+
 
 RUN = Run("trials/0001", 1, 1.0, "finished")
 BEGIN = """\
@@ -117,7 +145,7 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
     assert run.status == "finished", run.error
     assert judge_run("test/control", environment, SANDBOX, place, run, seed=8).value == 0.0
 
-    control = controlled(environment, environment.folder, tmp_path, proposal, run, Score.missing("not run", False))
+    control = controlled(environment, tmp_path, proposal, run, Score.missing("not run", False))
     caught = control.score.value == 0.0
     # Who never says that it is ready is not told apart from one that takes its time to learn.
     expected = not learned if learned is not None else says_ready
@@ -137,7 +165,7 @@ def test_only_a_baseline_that_trains_for_a_moment_spares_programs_the_control(
     run = Run("trials/0001", 7, 0.9, "finished", startup=0.1)
     first = replace(trial(0, 2.0), runs=(replace(RUN, seconds=baseline_seconds),))
     lent = Score.of([2.0], False)
-    control = controlled(environment, environment.folder, tmp_path, proposal, run, lent, seconds=baseline_seconds)
+    control = controlled(environment, tmp_path, proposal, run, lent, seconds=baseline_seconds)
     verdict = judged(environment, (first,), 0.0, control)
     assert isinstance(verdict, Verdict) and verdict.kind == kind, control
     assert ("not controlled" in verdict.reason) is (kind == "keep")
@@ -167,7 +195,7 @@ def test_a_program_that_is_good_before_training_is_run_so_with_another_seed_and_
     place = TrialDir(tmp_path / "trials/0001")
     place.path.mkdir(parents=True)
     lent = Score.of([2.25 + 1e-9], False)
-    control = controlled(environment, environment.folder, tmp_path, Proposal({"x": 2.5}), trained, lent)
+    control = controlled(environment, tmp_path, Proposal({"x": 2.5}), trained, lent)
     assert control.score.value == counts
     assert (place.path / "untrained-again").exists() is (first < 3.0)
 

@@ -28,13 +28,13 @@ from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.system.files import write_atomic
 from tasks.trial import History
 from tests.support.histories import certified, tried
+from tests.support.ledgers import trusted
 from tests.support.nights import on_night, question
 from tests.support.noisy import BETTER, DRAW, campaign, noisy, settled
 from tests.support.prefect_api import prefect_at
 from tests.support.processes import wait_for
 from tests.support.question_pool import pool
 from tests.support.toy import nightshift, quadratic, start, status, told
-from tests.support.trusting import trusted
 
 BASELINE = tried((), 0.1, -0.2, 0.4)
 GOOD: History = (BASELINE, tried((BASELINE,), 60.0))

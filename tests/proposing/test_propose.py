@@ -42,9 +42,9 @@ class Scripted(Proposer):
         return self.answers[len(brief.refusals)](brief)
 
 
-def says(x: float = 1.5, fit: str | None = None, text: str = "an answer") -> Answer:
+def says(x: float = 1.5, fit: str | None = None) -> Answer:
     files = {"fit.py": fit} if fit is not None else None
-    return lambda brief: Suggestion({"x": x}, "because", files, "clipping", text, BOUGHT, model="m-1")
+    return lambda brief: Suggestion({"x": x}, "because", files, "clipping", "an answer", BOUGHT, model="m-1")
 
 
 def unusable(brief: Brief) -> Suggestion:
@@ -64,14 +64,10 @@ def started(environment: Environment) -> History:
 
 
 def asked(
-    tmp_path: Path,
-    *answers: Answer,
-    history: History | None = None,
-    ideas: tuple[InboxProposal, ...] = (),
-    toml: str = QUADRATIC,
+    tmp_path: Path, *answers: Answer, history: History | None = None, ideas: tuple[InboxProposal, ...] = ()
 ) -> Proposal:
     """What the engine makes of these answers, one for each turn."""
-    environment = environments.load(quadratic(tmp_path / "quad", toml=toml))
+    environment = problem(tmp_path)
     place = TrialDir(tmp_path / "night/trials/0001")
     night = place.path.parents[1]
     for each in ideas:
@@ -93,7 +89,7 @@ def test_what_cannot_be_used_is_asked_for_again_with_the_reason(tmp_path: Path) 
         return says(1.25)(brief)
 
     proposal = asked(tmp_path, unusable, says(99.0), listens)
-    assert proposal is not None and proposal.params["x"] == 1.25
+    assert proposal.params["x"] == 1.25
     assert [refusal.text for refusal in told[0].refusals] == ["nonsense", "an answer"]
     assert "must be a number in -3.0..3.0, got 99.0" in told[0].refusals[1].reason
     assert proposal.turned_down[0] == "test_propose: it is not JSON"
@@ -102,7 +98,7 @@ def test_what_cannot_be_used_is_asked_for_again_with_the_reason(tmp_path: Path) 
 
 def test_after_three_turns_the_fallback_proposes_and_the_proposal_says_so(tmp_path: Path) -> None:
     proposal = asked(tmp_path, unusable, unusable, unusable)
-    assert proposal is not None and proposal.proposer == "tpe"
+    assert proposal.proposer == "tpe"
     assert proposal.instead_of == "test_propose: turned down 3 times, the last time: it is not JSON"
     assert len(proposal.turned_down) == 3
     assert proposal.usage.calls == 3
@@ -110,7 +106,7 @@ def test_after_three_turns_the_fallback_proposes_and_the_proposal_says_so(tmp_pa
 
 def test_an_outage_is_not_asked_again_and_never_silent(tmp_path: Path) -> None:
     proposal = asked(tmp_path, unavailable)
-    assert proposal is not None and proposal.proposer == "tpe"
+    assert proposal.proposer == "tpe"
     assert proposal.instead_of == "test_propose: no answer within 60 s"
     assert proposal.usage == BOUGHT
 
@@ -125,13 +121,13 @@ def champion_with(environment: Environment, edit: str) -> History:
 
 def test_parameters_are_tried_on_the_champions_program_and_an_edit_builds_on_it(tmp_path: Path) -> None:
     first = asked(tmp_path, says(2.0, EDITED))
-    assert first is not None and first.edit is not None
+    assert first.edit is not None
     history = champion_with(problem(tmp_path), first.edit)
     numbers = asked(tmp_path, says(1.75), history=history)
-    assert numbers is not None and (numbers.edit, numbers.parent) == (first.edit, 1)
+    assert (numbers.edit, numbers.parent) == (first.edit, 1)
     commented = "# clipped\n" + EDITED.replace("1.1", "1.05")
     second = asked(tmp_path, says(2.0, commented), history=history)
-    assert second is not None and second.edit is not None and second.parent == 1
+    assert second.edit is not None and second.parent == 1
     assert "+# clipped" in second.edit and "min(args.x, 1.05)" in second.edit, "the diff is against the baseline"
 
 
@@ -145,7 +141,6 @@ def test_parameters_are_tried_on_the_champions_program_and_an_edit_builds_on_it(
 )
 def test_an_edited_program_is_started_before_it_becomes_a_trial(tmp_path: Path, fit: str, why: str) -> None:
     proposal = asked(tmp_path, says(2.0, fit), unavailable)
-    assert proposal is not None
     if why:
         assert why in proposal.turned_down[0], "and the reason is there to repair it by"
     else:  # it lives, and saves nothing so early: that is no fault
@@ -157,7 +152,6 @@ def test_a_file_that_may_not_be_changed_is_refused_before_anything_runs(tmp_path
         return Suggestion({}, "win", {"judge.py": "print(0)\n"}, text="I edit the judge")
 
     proposal = asked(tmp_path, reaches_out, unavailable)
-    assert proposal is not None
     assert proposal.turned_down == ("test_propose: 'judge.py' may not be changed; editable: fit.py",)
     assert not (tmp_path / "night").exists()
 
@@ -165,7 +159,7 @@ def test_a_file_that_may_not_be_changed_is_refused_before_anything_runs(tmp_path
 def test_what_was_tried_before_is_refused_in_numbers_and_in_code(tmp_path: Path) -> None:
     environment = problem(tmp_path)
     same = asked(tmp_path, says(2.5 + 1e-9), says(2.5, "# a comment\n" + FIT), says(1.0))
-    assert same is not None and same.params["x"] == 1.0
+    assert same.params["x"] == 1.0
     assert [reason.partition(" (")[0] for reason in same.turned_down] == ["test_propose: the same as trial 0"] * 2
     assert environment.defaults["x"] == 2.5
 
@@ -173,7 +167,7 @@ def test_what_was_tried_before_is_refused_in_numbers_and_in_code(tmp_path: Path)
 def test_an_idea_that_cannot_be_tried_is_refused_with_its_reason_and_the_next_is_taken(tmp_path: Path) -> None:
     ideas = InboxProposal({"x": 2.5}), InboxProposal({"x": 0.5}, {"fit.py": EDITED})
     proposal = asked(tmp_path, says(1.0), ideas=ideas)
-    assert proposal is not None and proposal.inbox == "0002" and proposal.edit is not None
+    assert proposal.inbox == "0002" and proposal.edit is not None
     assert inbox.refused(tmp_path / "night")["0001"].startswith("the same as trial 0")
 
 

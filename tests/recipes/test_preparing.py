@@ -29,10 +29,10 @@ from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal
+from tests.support.ledgers import trusted
 from tests.support.noisy import settled
 from tests.support.question_pool import RECIPE, TOML, pool
 from tests.support.toy import GREEDY, SANDBOX, nightshift, quadratic
-from tests.support.trusting import trusted
 
 
 def make(environment: Environment, home: Path, said: list[str] | None = None) -> Path:

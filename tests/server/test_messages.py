@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +15,35 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.support.prefect_api import Api, put_automations, remove_automations
 from tests.support.processes import wait_for
-from tests.support.receivers import webhook
 from tests.support.toy import nightshift
+from tests.support.web import Handler, serving
+
+# A receiver of notifications: a real webhook, which keeps what it is sent.
+
+
+@dataclass
+class Received:
+    address: str
+    messages: list[str] = field(default_factory=list)
+    """The texts, in order."""
+
+
+class _Hook(Handler):
+    received: Received
+
+    def do_POST(self) -> None:
+        self.received.messages.append(json.loads(self.body())["text"])
+        self.answer(200)
+
+
+@contextlib.contextmanager
+def webhook() -> Iterator[Received]:
+    """A web server that takes `{"text": ...}`."""
+    received = Received("")
+    with serving(_Hook, received=received) as url:
+        received.address = f"{url}/secret-path"
+        yield received
+
 
 TELLS = ["nightshift-tells-end", "nightshift-tells-waiting"]
 

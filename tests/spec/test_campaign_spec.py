@@ -27,9 +27,7 @@ def spec(folder: object, **options: Any) -> CampaignSpec:
     [
         ({"proposer": "grid", "options": {"points": 0}}, "proposer grid: points: Input should"),
         ({"fallback": "llm"}, "fallback = 'llm' may fail itself"),
-        ({"rule": "greddy"}, "unknown rule 'greddy'. Did you mean 'greedy'?"),
         ({"parallel": 64, "overrides": {"device": "cpu"}}, "parallel = 64 slots, but this machine has"),
-        ({"overrides": {"budgetseconds": 1}}, "budgetseconds: unknown key. Did you mean"),
         ({"hours": 0.0015, "rule": "greedy"}, "hours = 0.0015 (5 s) is less than the baseline may take (7 s): raise"),
         ({"until": "2001-01-01T00:00", "rule": "greedy"}, "comes before the baseline can end (7 s): give a later time"),
     ],

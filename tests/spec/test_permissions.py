@@ -15,9 +15,9 @@ from flows.spec.environment import checked_environment
 from flows.spec.spec import spread
 from tasks.sandbox import isolation
 from tasks.system.home import home as find_home
+from tests.support.ledgers import trusted
 from tests.support.question_pool import pool
 from tests.support.toy import QUADRATIC, quadratic
-from tests.support.trusting import trusted
 
 NETWORK, DATA = "network = true", 'readable = ["/srv/data"]'
 CONTROL = QUADRATIC[: QUADRATIC.index("[command]")].replace('judge = "command"', 'judge = "control"')

@@ -19,9 +19,8 @@ from tasks.store.ledger import Ledger
 from tasks.trial import Trial, Usage
 from tests.support.endpoints import remote_quadratic
 from tests.support.histories import minimised, tried
-from tests.support.ledgers import created
+from tests.support.ledgers import created, trusted
 from tests.support.toy import quadratic
-from tests.support.trusting import trusted
 
 A_SECOND = 3600.0
 """USD per hour: a dollar a second. So a run of the environment may cost 7: 5 s of training and 2 s besides."""

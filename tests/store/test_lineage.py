@@ -12,7 +12,7 @@ from flows.cli.arguments import placed
 from tasks.editing.edits import patched
 from tasks.store import lineage
 from tasks.store.workspace import TrialDir
-from tasks.trial import History, Trial
+from tasks.trial import Trial
 from tests.support.histories import decided
 
 PROGRAM = ("train.py", "lib/net.py")
@@ -23,10 +23,10 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "runs/night/lineage.git"
 
 
-def place_of(tmp_path: Path, number: int, **files: str) -> TrialDir:
+def place_of(tmp_path: Path, number: int) -> TrialDir:
     """A trial's directory with a program in its workspace."""
     place = TrialDir(tmp_path / f"runs/night/trials/{number:04d}")
-    for name, text in ({"train.py": f"version {number}\n", "lib/net.py": "net\n"} | files).items():
+    for name, text in ({"train.py": f"version {number}\n", "lib/net.py": "net\n"}).items():
         (place.workspace / name).parent.mkdir(parents=True, exist_ok=True)
         (place.workspace / name).write_text(text)
     return place
@@ -77,14 +77,6 @@ def test_the_patch_of_a_trial_is_an_edit_of_the_program_without_its_parameters(
     assert "params.json" in placed(parameters, "--diff", own, ["params.json"]), "a program that has such a file"
 
 
-def commits_of_a_night(tmp_path: Path, repository: Path) -> tuple[list[str], str]:
-    """The commits of two trials and the patch of the second."""
-    history: History = two_trials()
-    commits = [lineage.commit(repository, place_of(tmp_path, t.number), t, PROGRAM) for t in history]
-    lineage.crown(repository, 1)
-    return commits, lineage.patch(repository, 1)
-
-
 def test_a_repository_whose_making_was_killed_is_completed_and_not_mistaken_for_one_around_it(
     tmp_path: Path, repository: Path
 ) -> None:
@@ -92,7 +84,8 @@ def test_a_repository_whose_making_was_killed_is_completed_and_not_mistaken_for_
     (repository / "refs").mkdir(parents=True)
     (repository / "config.lock").touch()
     lineage.unlock(repository)
-    commits, _ = commits_of_a_night(tmp_path, repository)
+    commits = [lineage.commit(repository, place_of(tmp_path, t.number), t, PROGRAM) for t in two_trials()]
+    lineage.crown(repository, 1)
     assert lineage.commits(repository) == dict(enumerate(commits))
     assert git(tmp_path, "for-each-ref") == ""
     (repository / "refs/heads/champion.lock").touch()

@@ -1,4 +1,4 @@
-"""Campaigns on disk, as a spec makes them."""
+"""Campaigns on disk, as a spec makes them, and folders that a person has granted what they need."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import environments
+from flows.spec import permissions
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.sandbox import outputs
 from tasks.store import workspace
@@ -20,6 +22,12 @@ def created(tmp_path: Path, name: str = "n", **parameters: Any) -> Ledger:
     """A new campaign in the quadratic environment."""
     folder = quadratic(tmp_path / "quad")
     return CampaignSpec.of(environment=str(folder), name=name, **parameters).open()
+
+
+def trusted(folder: Path) -> Path:
+    """The folder, with everything granted that it needs now."""
+    permissions.grant(folder, permissions.needed(environments.load(folder)))
+    return folder
 
 
 def filled(ledger: Ledger, history: History) -> Ledger:

@@ -21,8 +21,8 @@ from tasks.tracking import champion_model, sync
 from tasks.tracking.connection import Store
 from tests.support.champions import Champion, cart, filed
 from tests.support.histories import certified
+from tests.support.ledgers import trusted
 from tests.support.mlflow_records import artifacts_of, client_of, make_files, put, runs_of, store_in
-from tests.support.trusting import trusted
 
 MODEL = "nightshift.environment"
 

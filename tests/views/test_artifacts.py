@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tasks.plots.progress import draw
 from tasks.store.ledger import Ledger
 from tests.support.histories import certified, night
 from tests.support.ledgers import created, filled
-from tests.support.prefect_api import ask
+from tests.support.prefect_api import ask, prefect_at
 from tests.support.processes import wait_for
 
 NOBODY = "http://127.0.0.1:9/api"
@@ -38,14 +37,6 @@ def faults(ledger: Ledger) -> list[str]:
 def picture_of(ledger: Ledger) -> bytes:
     of = ledger.environment
     return png(draw(ledger.history(), of.metric, of.higher_is_better, ledger.certificates()))
-
-
-@contextlib.contextmanager
-def prefect_at(url: str) -> Iterator[None]:
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    with temporary_settings({PREFECT_API_URL: url}):
-        yield
 
 
 def test_a_report_that_cannot_be_written_is_noted_and_ends_nothing(tmp_path: Path) -> None:
