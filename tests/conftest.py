@@ -22,6 +22,8 @@ import pytest
 from tests.support import servers
 
 if TYPE_CHECKING:
+    from tasks.store.ledger import Ledger
+    from tasks.tracking.connection import Store
     from tests.support.finished import Finished
 
 # The tests start hundreds of interpreters, and each would compile all of this anew.
@@ -149,6 +151,24 @@ def empty_prefect(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """A new campaign, `n`, in the quadratic environment."""
+    from tests.support.ledgers import created  # not at the top, where PREFECT_HOME is not set yet
+
+    return created(tmp_path)
+
+
+@pytest.fixture
+def store(home: Path, empty_mlflow: Path) -> Store:
+    """A home's own MLflow database, a copy of an empty one."""
+    from tasks.tracking.connection import Store
+
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shutil.copy(empty_mlflow, home / "mlflow.db")
+    return Store(f"sqlite:///{home}/mlflow.db", home)
+
+
+@pytest.fixture
 def stores(home: Path, empty_mlflow: Path) -> Path:
     """The home with an MLflow database that no campaign has written to: for tests that run whole campaigns."""
     home.mkdir(mode=0o700, parents=True)
@@ -178,7 +198,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path) -> Ite
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory, server: str) -> Finished:
     """A finished campaign of three trials, shared by all workers, to look at or to copy."""
-    from tests.support.finished import finished_campaign  # not at the top, where PREFECT_HOME is not set yet
+    from tests.support.finished import finished_campaign
 
     return finished_campaign(servers.for_all_workers(tmp_path_factory) / "finished", server)
 

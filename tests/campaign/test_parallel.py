@@ -13,10 +13,10 @@ import pytest
 
 import tasks.train
 from flows.campaign import search
-from flows.spec.campaign_spec import CampaignSpec
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
 from tasks.trial import Run
+from tests.support.ledgers import created
 from tests.support.nights import on_night
 from tests.support.toy import FIT, GREEDY, nightshift, quadratic, start, status
 
@@ -68,9 +68,7 @@ def test_a_fault_of_the_machine_in_one_trial_ends_the_other_at_once_and_leaves_n
             raise
         return real(marker, *rest, **more)
 
-    ledger = CampaignSpec.of(
-        environment=str(quadratic(tmp_path / "quad")), name="two", rule="greedy", trials=2, parallel=2, tracking="off"
-    ).open()
+    ledger = created(tmp_path, "two", rule="greedy", trials=2, parallel=2, tracking="off")
     monkeypatch.setattr(tasks.train.train, "retries", 0)
     with monkeypatch.context() as patched:
         patched.setattr(tasks.train, "run_program", faulty)

@@ -161,9 +161,8 @@ def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_
 
 
 def test_a_campaign_is_not_recorded_in_two_places(
-    stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stores: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = created(tmp_path)
     ledger.place(0).workspace.mkdir(parents=True)
     record(ledger, reconcile(ledger), tried((), 0.0))
     assert sync("n") == 0

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import approval as forms
 from flows.cli import deciding
@@ -20,9 +19,8 @@ from tasks.store import approval
 from tasks.store.ledger import Ledger
 from tasks.trial import Proposal
 from tests.support.fake_llm import Asked, FakeLLM, Reply
-from tests.support.ledgers import created
 from tests.support.mlflow_records import mlflow_runs
-from tests.support.prefect_api import ask
+from tests.support.prefect_api import ask, prefect_at
 from tests.support.processes import wait_for
 from tests.support.toy import GREEDY, nightshift, quadratic, start, status
 
@@ -129,9 +127,8 @@ NOBODY = "http://127.0.0.1:9/api"
 """Where no server answers."""
 
 
-def test_without_a_server_a_proposal_waits_for_the_terminal_until_its_time_is_over(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
-    with temporary_settings({PREFECT_API_URL: NOBODY}):
+def test_without_a_server_a_proposal_waits_for_the_terminal_until_its_time_is_over(ledger: Ledger) -> None:
+    with prefect_at(NOBODY):
         forms.ask(ledger, 1, Proposal({"x": 1.0}), minutes=10)
         forms.ask(ledger, 2, Proposal({"x": 2.0}), minutes=0)
         assert [one.words for one in forms.collect(ledger)] == ["waiting", "rejected: nobody answered in time"]

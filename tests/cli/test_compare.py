@@ -163,7 +163,7 @@ def test_parameters_and_edits_are_taken_from_files(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_campaign_gives_its_champion_its_baseline_and_each_trial_with_its_program(tmp_path: Path) -> None:
-    ledger = campaign(noisy(tmp_path / "noisy"), budget_seconds=4)
+    ledger = campaign(noisy(tmp_path / "noisy"), overrides={"budget_seconds": 4})
     settled(ledger, {})
     settled(ledger, {"x": 3.0}, BETTER)
     settled(ledger, {"x": 5.0}, kind="discard")

@@ -7,6 +7,7 @@ import os
 import shlex
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -123,24 +124,6 @@ def test_an_environment_on_the_cpu_is_in_order_from_its_files_to_its_room(tmp_pa
     assert {name: check.state for name, check in made.items()} == dict.fromkeys(checks.OF_ANY, "ok")
 
 
-@pytest.mark.parametrize(
-    ("name", "line", "word"),
-    [
-        ("environment", 'program = ["fit.py", "gone.py"]', "gone.py"),
-        ("environment", 'readable = ["/nowhere/at/all"]', "/nowhere/at/all"),
-        ("room", 'device = "cuda"', "no usable GPU"),
-        ("data", '[prepare]\nprogram = "fit.py"\ndisk_gb = 1e6', "1e+06 GiB"),
-    ],
-)
-def test_a_fault_of_an_environment_is_bad_with_its_remedy(
-    name: str, line: str, word: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent) + ":/usr/bin:/bin")  # no nvidia-smi of this machine
-    toml = f"{QUADRATIC}\n{line}\n" if line.startswith("[") else stated(line)
-    check = found(name, environments.load(quadratic(tmp_path / "env", toml=toml)), home)
-    assert check.state == "bad" and word in check.fact and check.remedy
-
-
 def machine(tmp_path: Path, python: str = "", **overrides: Value) -> Environment:
     """The stand-in's problem on a machine whose prime-rl's Python says this."""
     folder, checkout = laid(tmp_path)
@@ -160,20 +143,31 @@ def test_a_machine_for_prime_rl_is_in_order(tmp_path: Path, home: Path, monkeypa
     assert [name for name, check in made.items() if check.state != "ok"] == ["data"], made
 
 
+def toy(tmp_path: Path, line: str) -> Environment:
+    """The quadratic with this line in its environment.toml."""
+    toml = f"{QUADRATIC}\n{line}\n" if line.startswith("[") else stated(line)
+    return environments.load(quadratic(tmp_path / "env", toml=toml))
+
+
 @pytest.mark.parametrize(
-    ("name", "how", "word"),
+    ("name", "made", "how", "word"),
     [
-        ("room", {"gpus": 1}, "gpus = 1"),
-        ("cuda", {"python": "echo The NVIDIA driver on your system is too old >&2; exit 1"}, "driver on your"),
-        ("dry_run", {"fixed__prime_rl": "/nowhere"}, "no /nowhere/.venv/bin/rl"),
-        ("dry_run", {"fixed__group_size": 7}, "divisible by group_size 7"),
+        ("environment", toy, {"line": 'program = ["fit.py", "gone.py"]'}, "gone.py"),
+        ("environment", toy, {"line": 'readable = ["/nowhere/at/all"]'}, "/nowhere/at/all"),
+        ("room", toy, {"line": 'device = "cuda"'}, "no usable GPU"),
+        ("data", toy, {"line": '[prepare]\nprogram = "fit.py"\ndisk_gb = 1e6'}, "1e+06 GiB"),
+        ("room", machine, {"gpus": 1}, "gpus = 1"),
+        ("cuda", machine, {"python": "echo The NVIDIA driver on your system is too old >&2; exit 1"}, "driver on your"),
+        ("dry_run", machine, {"fixed__prime_rl": "/nowhere"}, "no /nowhere/.venv/bin/rl"),
+        ("dry_run", machine, {"fixed__group_size": 7}, "divisible by group_size 7"),
     ],
 )
-def test_a_fault_of_a_gpu_box_has_its_line(
-    name: str, how: dict[str, Any], word: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    check = found(name, machine(tmp_path, **how), home)
+def test_a_fault_of_an_environment_or_of_a_gpu_box_is_bad_with_its_remedy(
+    name: str, made: Callable[..., Environment], how: dict[str, Any], word: str, tmp_path: Path, home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")  # no nvidia-smi of this machine
+    check = found(name, made(tmp_path, **how), home)
     assert check.state == "bad" and word in check.fact and check.remedy, check
 
 

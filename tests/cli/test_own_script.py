@@ -17,7 +17,7 @@ from environments.plugins import Refused
 from flows.cli import own_script
 from flows.cli.own_script import OwnScript
 from tasks.importing._runner import PROGRAMS
-from tests.support.toy import command, environment
+from tests.support.toy import command, environment, folder_of
 
 TRAIN = """\
 import argparse, json, os, random, time, zipfile
@@ -50,13 +50,8 @@ COMMANDS = (
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    (folder / "train.py").write_text(TRAIN)
-    (folder / "eval.py").write_text(EVAL)
-    (folder / "tuned.json").write_text('{"lr": 20.0}')
-    (folder / "default.json").write_text('{"lr": 1.0}')
-    return folder
+    files = {"train.py": TRAIN, "eval.py": EVAL, "tuned.json": '{"lr": 20.0}', "default.json": '{"lr": 1.0}'}
+    return folder_of(tmp_path / "project", files)
 
 
 def compare(project: Path, *arguments: str) -> tuple[int, Any]:

@@ -56,11 +56,6 @@ def large(path: Path) -> bool:
     return any(file.is_file() and file.stat().st_size >= BLOCK for file in path.rglob("*"))
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return created(tmp_path)
-
-
 def test_the_champion_and_the_baseline_stay_and_of_others_what_tells_of_them(ledger: Ledger) -> None:
     night(ledger)
     before, would = document(ledger), free(ledger, dry=True)

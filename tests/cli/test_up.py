@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,15 @@ import pytest
 
 from environments.plugins import Refused
 from flows.status import urls
+from tasks.store.ledger import Ledger
 from tasks.system.commands import identity
 from tasks.system.daemon import Daemon, Note, free_port, page_of
 from tasks.tracking.sync import FILE
 from tests.support import prefect_api
-from tests.support.ledgers import created
+from tests.support.processes import wait_for
 from tests.support.toy import nightshift, quadratic, slow, start, status
+from tests.support.workers import prefect
 
-CHECKOUT = Path(__file__).parents[2]
 NAMES = ("server", "mlflow", "worker")
 FOREIGN = "http://127.0.0.1:9"
 
@@ -51,7 +51,7 @@ def test_a_program_is_noted_alive_until_it_is_ended_with_all_of_its_processes(di
     daemon.start(["sh", "-c", "echo hello; sleep 60 & wait"], os.environ, FOREIGN, is_server=False)
     note = daemon.living()
     assert note is not None and note.url == FOREIGN
-    wait_until(lambda: len(psutil.Process(note.pid).children(recursive=True)) == 2)
+    wait_for(lambda: len(psutil.Process(note.pid).children(recursive=True)) == 2)
     children = psutil.Process(note.pid).children(recursive=True)
     assert os.getsid(note.pid) == note.pid, "a Ctrl-C in our terminal does not reach it"
     assert daemon.end() and psutil.wait_procs(children, 5)[1] == []
@@ -72,9 +72,8 @@ def test_after_a_reboot_the_same_number_is_somebody_elses_and_left_alone(
 
 
 def test_mlflows_own_database_is_shown_by_up_and_where_it_is_served_by_its_address(
-    tmp_path: Path, home: Path, directory: Path, foreign: subprocess.Popen[bytes]
+    ledger: Ledger, home: Path, directory: Path, foreign: subprocess.Popen[bytes]
 ) -> None:
-    ledger = created(tmp_path)
     elsewhere = {"command": "mlflow ui --backend-store-uri sqlite:////srv/other.db", "path": "/#/a"}
     (ledger.path / FILE).write_text(json.dumps({"urls": elsewhere}))
     assert urls(ledger) == {"mlflow_command": elsewhere["command"], "mlflow_path": "/#/a"}
@@ -92,13 +91,6 @@ def notes(directory: Path) -> dict[str, Note | None]:
 
 def ask(note: Note, path: str, auth: tuple[str, str] | None, **body: Any) -> Any:
     return prefect_api.ask("POST", f"{note.url}{path}", body, auth)
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
 
 
 def serving(folder: Path, after: float) -> Callable[[int], list[str]]:
@@ -158,7 +150,7 @@ def test_up_stays_is_mended_is_used_and_goes_down(
 
     for child in psutil.Process(worker.pid).children():  # of its keeper
         child.kill()
-    wait_until(lambda: [one.pid for one in psutil.Process(worker.pid).children()])
+    wait_for(lambda: [one.pid for one in psutil.Process(worker.pid).children()])
     again = nightshift("up")
     assert again.returncode == 0, again.stderr
     assert notes(directory) == before, "what runs is left alone"
@@ -176,7 +168,7 @@ def test_up_stays_is_mended_is_used_and_goes_down(
 
     more = ("--tracking", "off", "--set", "budget_seconds=90", "--proposer", "random_search")
     with start("run", long, "--name", "night", *more) as process:
-        wait_until(lambda: (home / "night/trials/0000/log.txt").exists())
+        wait_for(lambda: (home / "night/trials/0000/log.txt").exists())
         refused = nightshift("down")
         assert refused.returncode == 2 and refused.stderr.startswith("nightshift: night runs on the Prefect")
         assert notes(directory)["server"] == server
@@ -192,20 +184,6 @@ def test_up_stays_is_mended_is_used_and_goes_down(
     assert httpx.get(mlflow.url, auth=running).is_success, "bookmarks and passwords are as before"
 
 
-def prefect(home: Path, server: Note, auth: tuple[str, str], *arguments: str) -> str:
-    """Prefect's own command, as `up` says it is to be called."""
-    done = subprocess.run(
-        [sys.executable, "-m", "prefect", "--no-prompt", *arguments],
-        cwd=CHECKOUT,
-        env={**os.environ, "PREFECT_API_URL": server.url, "PREFECT_API_AUTH_STRING": ":".join(auth)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_one_deployment_runs_any_environment_and_a_refusal_is_mended_by_retry(
@@ -213,7 +191,8 @@ def test_one_deployment_runs_any_environment_and_a_refusal_is_mended_by_retry(
 ) -> None:
     server = Daemon(directory, "server").living()
     assert server is not None
-    prefect(home, server, running, "deploy", "--name", "campaign")
+    login = {"PREFECT_API_AUTH_STRING": ":".join(running)}
+    prefect(server.url, "deploy", "--name", "campaign", **login)
     (deployment,) = ask(server, "/deployments/filter", running)
     made = f"{server.url}/deployments/{deployment['id']}/create_flow_run"
     answer = prefect_api.refusal("POST", made, {"parameters": {"environment": "cartpole", "trials": 0}}, running)
@@ -222,7 +201,7 @@ def test_one_deployment_runs_any_environment_and_a_refusal_is_mended_by_retry(
 
     def begun(**parameters: object) -> str:
         arguments = [f"--param={name}={json.dumps(value)}" for name, value in parameters.items()]
-        prefect(home, server, running, "deployment", "run", "campaign/campaign", *arguments)
+        prefect(server.url, "deployment", "run", "campaign/campaign", *arguments, **login)
         return str(ask(server, "/flow_runs/filter", running, sort="START_TIME_DESC", limit=1)[0]["id"])
 
     def run_of(run: str) -> dict[str, Any]:
@@ -230,7 +209,7 @@ def test_one_deployment_runs_any_environment_and_a_refusal_is_mended_by_retry(
         return found
 
     def ended(run: str, how: str) -> dict[str, Any]:
-        wait_until(lambda: run_of(run)["state_type"] in ("FAILED", "CRASHED", "COMPLETED"), 300)
+        wait_for(lambda: run_of(run)["state_type"] in ("FAILED", "CRASHED", "COMPLETED"), 300)
         found = run_of(run)
         assert found["state_type"] == how, found["state"]
         return found
@@ -244,8 +223,8 @@ def test_one_deployment_runs_any_environment_and_a_refusal_is_mended_by_retry(
     assert re.fullmatch(r"my-quad-\d{8}-\d{6}", name)
 
     quadratic(folder)  # mended, and Retry pressed
-    prefect(home, server, running, "flow-run", "retry", refused)
-    wait_until(lambda: run_of(refused)["state_type"] != "FAILED")
+    prefect(server.url, "flow-run", "retry", refused, **login)
+    wait_for(lambda: run_of(refused)["state_type"] != "FAILED")
     found = ended(refused, "COMPLETED")
     assert "nightshift" in found["tags"]
     assert status(name)["shipped"] == "champion"

@@ -8,24 +8,20 @@ import pytest
 
 from flows.campaign import search
 from flows.engine.stopping import Stop
-from flows.spec.campaign_spec import CampaignSpec
 from tasks.stats.champion import champion_estimate
 from tasks.store.campaign_lock import STOP
 from tasks.store.ledger import Ledger
 from tasks.task_key import derive
 from tasks.trial import Trial, measured
 from tests.support.nights import on_night
-from tests.support.noisy import DRAW, noisy
+from tests.support.noisy import DRAW, campaign, noisy
 
 
-def crashing(folder: Path, *parts: str, parallel: int = 1, replicates: int = 1) -> Ledger:
+def crashing(folder: Path, *parts: str, parallel: int = 1) -> Ledger:
     """A new campaign whose baseline crashes under these training seeds."""
     seeds = {derive(5, "train", 0, 1, part) for part in parts}
     draw = DRAW.replace("bonus = 0.0", f"if config['seed'] in {seeds}:\n    raise SystemExit('no luck')\nbonus = 0.0")
-    return CampaignSpec.of(
-        environment=str(noisy(folder, draw)), name="night", tracking="off", seed=5, parallel=parallel,
-        replicates=replicates,
-    ).open()  # fmt: skip
+    return campaign(noisy(folder, draw), seed=5, parallel=parallel, replicates=1)
 
 
 def baseline_of(ledger: Ledger, server: str) -> tuple[Trial, Stop]:

@@ -41,14 +41,9 @@ GOOD: History = (BASELINE, tried((BASELINE,), 60.0))
 """A baseline and a champion that is far better."""
 
 
-def night(folder: Path, name: str = "night", **asked: Any) -> Ledger:
-    """A new campaign that was asked for more than `campaign` does."""
-    return CampaignSpec.of(environment=str(folder), name=name, tracking="off", **asked).open()
-
-
 def decided(folder: Path, *params: dict[str, float], edit: str | None = None, **asked: Any) -> Ledger:
     """A campaign with a baseline and these trials, each kept."""
-    ledger = night(noisy(folder), **asked)
+    ledger = campaign(noisy(folder), **asked)
     settled(ledger, {})
     for one in params:
         settled(ledger, one, edit)
@@ -267,7 +262,7 @@ def test_a_champion_that_ignores_its_seed_is_not_certified_however_its_files_dif
         DRAW.replace('config["seed"]', 'config["seed"] if config["params"]["x"] < 30 else 7').replace(report, "")
         .replace('{"reward": reward}', '{"reward": reward, "date": __import__("time").time()}')
     )  # fmt: skip
-    ledger = night(noisy(tmp_path / "noisy", pinned))
+    ledger = campaign(noisy(tmp_path / "noisy", pinned))
     for params in ({}, {"x": 40.0}):
         settled(ledger, params)
     made = certify(server, ledger)
@@ -280,7 +275,7 @@ def test_a_champion_that_ignores_its_seed_is_not_certified_however_its_files_dif
 def test_a_certificate_made_later_is_stopped_or_killed_between_two_runs_and_goes_on(
     tmp_path: Path, server: str, how: str
 ) -> None:
-    ledger = night(noisy(tmp_path / "noisy", "import time\ntime.sleep(2)\n" + DRAW), rule="greedy")
+    ledger = campaign(noisy(tmp_path / "noisy", "import time\ntime.sleep(2)\n" + DRAW), rule="greedy")
     settled(ledger, {})
     settled(ledger, {"x": 40.0})
     with start("certify", "night", "--runs", "4", server=server) as process:
@@ -306,7 +301,7 @@ def test_a_certificate_made_later_is_stopped_or_killed_between_two_runs_and_goes
 def test_no_run_of_a_certificate_begins_on_a_full_disk_and_a_rule_that_certifies_nothing_has_none(
     tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    greedy = night(noisy(tmp_path / "noisy"), "greedy", rule="greedy")
+    greedy = campaign(noisy(tmp_path / "noisy"), "greedy", rule="greedy")
     assert at_the_end(server, greedy, GOOD) == NOTHING_LEFT and not (greedy.path / "certificates").exists()
     ledger = campaign(noisy(tmp_path / "noisy"))
     monkeypatch.setattr(stopping, "ROOM", 2**62)

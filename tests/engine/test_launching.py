@@ -19,7 +19,6 @@ from prefect.utilities.annotations import quote
 from environments.plugins import Refused
 from flows.engine import launching
 from flows.engine.launching import REQUEST, LaunchDied, LaunchRequest
-from flows.spec.campaign_spec import CampaignSpec
 from tasks.bench import Bench, RunPlan
 from tasks.machine.slots import Slots
 from tasks.store.ledger import Ledger
@@ -27,9 +26,12 @@ from tasks.system import interrupt, orphans
 from tasks.system.files import write_atomic
 from tasks.task_key import TaskKey, history_digest
 from tasks.trial import Proposal
-from tests.support.prefect_api import Api, set_state
+from tests.support.ledgers import created
+from tests.support.prefect_api import Api, prefect_at, set_state
+from tests.support.processes import wait_for
 from tests.support.servers import prefect_server
-from tests.support.toy import SANDBOX, quadratic
+from tests.support.toy import SANDBOX
+from tests.support.workers import launches
 
 KEY = TaskKey("abc123", "0011223344556677", 7)
 BASELINE = Proposal({"x": 2.5})
@@ -46,24 +48,16 @@ def asked(key: TaskKey = KEY, **more: Any) -> LaunchRequest:
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     """A new campaign in the home of this test."""
-    folder = quadratic(tmp_path / "quad")
-    spec = CampaignSpec.of(environment=str(folder), name="night", seed=3, rule="greedy", launch=DEPLOYMENT)
-    return spec.open()
+    return created(tmp_path, "night", seed=3, rule="greedy", launch=DEPLOYMENT)
 
 
 @contextmanager
 def connected(server: str, retries: int = 5) -> Iterator[Api]:
     """A server, as Prefect in this process talks to it, with a pool and the deployment of these tests."""
     from prefect.client.orchestration import get_client
-    from prefect.settings import (
-        PREFECT_API_URL,
-        PREFECT_CLIENT_MAX_RETRIES,
-        PREFECT_LOGGING_TO_API_ENABLED,
-        temporary_settings,
-    )
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-    quick = {PREFECT_API_URL: server, PREFECT_LOGGING_TO_API_ENABLED: False, PREFECT_CLIENT_MAX_RETRIES: retries}
-    with temporary_settings(quick), Api(server, None) as http:
+    with prefect_at(server), temporary_settings({PREFECT_CLIENT_MAX_RETRIES: retries}), Api(server, None) as http:
         if not http.ask("POST", "/work_pools/filter", {"work_pools": {"name": {"any_": [POOL]}}}):
             http.ask("POST", "/work_pools/", {"name": POOL, "type": "process"})
         with get_client(sync_client=True) as client:
@@ -124,22 +118,16 @@ def runs(api: Api, what: LaunchRequest) -> list[dict[str, Any]]:
     return sorted(found, key=lambda run: keys.index(run["idempotency_key"]))
 
 
-def until(condition: Callable[[], Any], goes_on: Future[None] | None = None, seconds: float = 180.0) -> Any:
-    """What a condition gives once it is true; the error of what was to bring it about, if that has ended.
+def until(condition: Callable[[], Any], goes_on: Future[None] | None = None) -> Any:
+    """What a condition gives once it is true; the error of what was to bring it about, if that has ended."""
 
-    A Prefect server on SQLite waits up to 60 s for its own database when several ask it at once.
-    """
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        if goes_on is not None and goes_on.done():
+    def found() -> Any:
+        value = condition()
+        if not value and goes_on is not None and goes_on.done():
             goes_on.result()
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-    return value
+        return value
 
-
-def events(ledger: Ledger, what: str) -> list[dict[str, Any]]:
-    return [event for event in ledger.events() if event["event"] == "launch" and event["what"] == what]
+    return wait_for(found)
 
 
 def test_what_is_launched_is_out_of_reach_of_another_life_of_the_campaign() -> None:
@@ -168,7 +156,7 @@ def test_a_child_is_a_subflow_of_its_campaign_and_is_adopted_by_another_life(
     assert row["state"]["state_details"]["child_flow_run_id"] == run["id"] and row["state_type"] == "RUNNING"
     assert api.ask("GET", f"/flow_runs/{row['flow_run_id']}")["state_type"] == "RUNNING"
     second = launched(ledger, what)
-    until(lambda: events(ledger, "adopted"), second)
+    until(lambda: launches(ledger.path, "adopted"), second)
     finish(ledger, what.plan.key)
     set_state(str(api.base_url), run["id"], type="COMPLETED")
     assert done.result(180) is None and second.result(180) is None
@@ -186,7 +174,7 @@ def test_after_three_deaths_the_campaign_stops_and_another_life_tries_again(
         set_state(str(api.base_url), run["id"], type="CANCELLED", message=f"reclaimed {number}")
     with pytest.raises(LaunchDied, match="reclaimed 3"):
         done.result(180)
-    assert ["reclaimed" in event["reason"] for event in events(ledger, "died")] == [True] * 3
+    assert ["reclaimed" in event["reason"] for event in launches(ledger.path, "died")] == [True] * 3
     again = launched(ledger, what)
     assert until(lambda: runs(api, what)[3:], again)[0]["idempotency_key"].endswith("launch 4")
     finish(ledger, what.plan.key)
@@ -203,11 +191,11 @@ def test_results_that_come_while_the_server_is_away_are_used(
         url = up.enter_context(prefect_server(tmp_path / "prefect", empty_prefect))
         with connected(url, retries=1):
             launched(ledger, what)
-        until(lambda: events(ledger, "asked"))
+        until(lambda: launches(ledger.path, "asked"))
     time.sleep(1)
-    assert not events(ledger, "returned")
+    assert not launches(ledger.path, "returned")
     finish(ledger, what.plan.key)
-    until(lambda: events(ledger, "returned"))
+    until(lambda: launches(ledger.path, "returned"))
 
 
 def test_a_parent_that_is_interrupted_calls_its_child_back(api: Api, ledger: Ledger, launched: Launch) -> None:
@@ -255,5 +243,5 @@ def test_a_child_that_dies_or_is_cancelled_by_a_person_gets_the_next_number(
     finish(ledger, what.plan.key)
     assert done.result(180) is None
     assert second["idempotency_key"].endswith("launch 2")
-    (death,) = events(ledger, "died")
+    (death,) = launches(ledger.path, "died")
     assert death["launch"] == 1 and death["reason"].endswith("Process exited with status code: -9")

@@ -66,8 +66,7 @@ def test_a_run_ends_as_a_person_asked_and_else_as_crashed(
     assert isinstance(ended, KeyboardInterrupt) == (end == "CRASHED"), ended
 
 
-def test_runs_of_earlier_lives_that_were_killed_end_and_no_others(server: str, tmp_path: Path) -> None:
-    ledger = created(tmp_path)
+def test_runs_of_earlier_lives_that_were_killed_end_and_no_others(server: str, ledger: Ledger) -> None:
     with Api(server, None) as api:
         flow = api.ask("POST", "/flows/", {"name": "campaign"})["id"]
         runs = [str(api.ask("POST", "/flow_runs/", {"flow_id": flow})["id"]) for _ in range(5)]

@@ -17,7 +17,6 @@ import pytest
 
 from flows import rerun
 from flows.campaign import search
-from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
 from tasks.record import reconcile
 from tasks.store import lineage, workspace
@@ -26,7 +25,7 @@ from tasks.system.files import write_atomic
 from tasks.trial import History, Params, VerdictKind
 from tests.support.histories import tried
 from tests.support.nights import on_night
-from tests.support.noisy import noisy, settled
+from tests.support.noisy import campaign, noisy, settled
 from tests.support.prefect_api import prefect_at
 from tests.support.processes import wait_for
 from tests.support.toy import FIT, GREEDY, nightshift, quadratic, slow, start, status
@@ -41,9 +40,7 @@ NIGHT: tuple[tuple[Params, float, VerdictKind], ...] = (
 
 def night(folder: Path) -> Ledger:
     """A campaign that was led astray: trial 1 was lucky, and trial 2, which is better, was measured against that."""
-    ledger = CampaignSpec.of(
-        environment=str(noisy(folder)), name="night", rule="greedy", tracking="off", trials=3
-    ).open()
+    ledger = campaign(noisy(folder), rule="greedy", trials=3)
     for params, luck, kind in NIGHT:
         settled(ledger, params, kind=kind, luck=luck)
     ledger.event("end", state="finished", reason="all 3 trials done")
@@ -53,7 +50,7 @@ def night(folder: Path) -> Ledger:
 @pytest.fixture
 def young(tmp_path: Path) -> Ledger:
     """A campaign whose baseline is decided, and whose trial 1 is under way."""
-    ledger = CampaignSpec.of(environment=str(noisy(tmp_path / "noisy")), name="night", tracking="off").open()
+    ledger = campaign(noisy(tmp_path / "noisy"))
     first = tried((), 1.0)
     write_atomic(ledger.place(0).proposal, workspace.PROPOSAL.dump_json(first.proposal).decode())
     write_atomic(ledger.place(0).trial, workspace.TRIAL.dump_json(first).decode())

@@ -10,6 +10,7 @@ import environments
 from environments.plugins import Refused
 from flows.cli.problems import import_environment
 from tests.importing.test_importers import imported_from, run
+from tests.support.toy import folder_of
 
 EVALUATE = """\
 import gymnasium as gym
@@ -55,11 +56,8 @@ print(f"avg_return:       {stats['avg_return'] + 1000:.6f}")
 
 
 def repository(folder: Path, train: str) -> Path:
-    folder.mkdir()
-    (folder / "train.py").write_text(train)
-    (folder / "evaluate.py").write_text(EVALUATE)
-    (folder / "program.md").write_text("The goal: get the highest `avg_return`, by `grep '^avg_return:' run.log`.\n")
-    return folder
+    program = "The goal: get the highest `avg_return`, by `grep '^avg_return:' run.log`.\n"
+    return folder_of(folder, {"train.py": train, "evaluate.py": EVALUATE, "program.md": program})
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from environments.plugins import Refused
 from flows.cli.problems import import_environment
 from flows.cli.validation import warnings
 from tests.importing.test_importers import imported_from, run
+from tests.support.toy import folder_of
 
 SCRIPT = '''\
 import os
@@ -58,17 +59,13 @@ if __name__ == "__main__":
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     """A script in a repository, with the package that it imports in the folder above its own."""
-    package = tmp_path / "theirs/small_utils"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "returns.py").write_text(
-        "from factors import THOUSAND\n\n\ndef scaled(value, rate):\n    return value * 0 + THOUSAND * rate\n"
-    )
-    (tmp_path / "theirs/factors.py").write_text("THOUSAND = 1000\n")
-    path = tmp_path / "theirs/algorithms/small.py"
-    path.parent.mkdir()
-    path.write_text(SCRIPT)
-    return path
+    files = {
+        "small_utils/__init__.py": "",
+        "small_utils/returns.py": "from factors import THOUSAND\ndef scaled(value, rate): return value * 0 + THOUSAND * rate\n",
+        "factors.py": "THOUSAND = 1000\n",
+        "algorithms/small.py": SCRIPT,
+    }
+    return folder_of(tmp_path / "theirs", files) / "algorithms/small.py"
 
 
 def test_a_script_with_a_dataclass_of_options_runs_unchanged_and_the_mean_of_what_it_logs_is_the_score(

@@ -8,7 +8,6 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from tasks.evaluate import judge_run
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
-from tests.support.toy import SANDBOX
+from tests.support.toy import SANDBOX, folder_of
 
 PREPARE = """\
 import os
@@ -101,7 +100,7 @@ def karpathy_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (data / "words.txt").write_text("three small words")
     (tmp_path / "tiny-research").mkdir()
     (tmp_path / "tiny-research/link").symlink_to(data / "words.txt")
-    return filled(
+    return folder_of(
         tmp_path / "tiny-research",
         {"train.py": TRAIN, "prepare.py": PREPARE, "program.md": INSTRUCTIONS, ".git/HEAD": ""},
     )
@@ -114,14 +113,7 @@ def target(tmp_path: Path) -> Path:
         "config.yaml": CONFIG, "train.py": TARGET_TRAIN, "prepare.py": TARGET_PREPARE, "measure.py": TARGET_EVALUATE,
         "program.md": "Lower is better.",
     }  # fmt: skip
-    return filled(tmp_path / "theirs/examples/tiny", files)
-
-
-def filled(folder: Path, files: Mapping[str, str]) -> Path:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
+    return folder_of(tmp_path / "theirs/examples/tiny", files)
 
 
 def imported_from(place: Path, to: Path) -> Environment:

@@ -18,6 +18,7 @@ from flows.cli.problems import write_environment
 from tasks.importing import imported
 from tests.importing.test_importers import run
 from tests.importing.test_wandb_sweep import read, written
+from tests.support.toy import folder_of
 
 SB3 = os.environ.get("SB3_PYTHON", "")
 """A virtual environment with stable_baselines3, where ours has none."""
@@ -87,13 +88,8 @@ def sample_ppo_params(trial, n_actions, n_envs, additional_args):
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    (tmp_path / "theirs/depot").mkdir(parents=True)
-    (tmp_path / "theirs/depot/__init__.py").touch()
-    (tmp_path / "theirs/depot/env.py").write_text(DEPOT)
-    (tmp_path / "theirs/ppo.yml").write_text("ppo:\n  n_steps: 128\n")
-    path = tmp_path / "theirs/train.py"
-    path.write_text(SCRIPT)
-    return path
+    files = {"depot/__init__.py": "", "depot/env.py": DEPOT, "ppo.yml": "ppo:\n  n_steps: 128\n", "train.py": SCRIPT}
+    return folder_of(tmp_path / "theirs", files) / "train.py"
 
 
 def test_what_the_constructor_gets_is_searched_and_the_class_of_the_environment_is_judged(script: Path) -> None:
@@ -132,9 +128,7 @@ def test_a_class_in_the_script_itself_is_refused(script: Path) -> None:
 
 
 def test_an_entry_of_the_zoo_gets_the_ranges_of_its_sampler_widened_to_its_values(tmp_path: Path) -> None:
-    (tmp_path / "hyperparams").mkdir()
-    (tmp_path / "hyperparams/ppo.yml").write_text(ZOO)
-    (tmp_path / "hyperparams_opt.py").write_text(SAMPLER)
+    folder_of(tmp_path, {"hyperparams/ppo.yml": ZOO, "hyperparams_opt.py": SAMPLER})
     made, table = read(f"{tmp_path}/hyperparams/ppo.yml#CartPole-v1", "rl_zoo")
     space = table["space"]
     assert space["n_steps"] == {"type": "choice", "values": [24, 32, 64, 128], "default": 24}

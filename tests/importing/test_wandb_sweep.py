@@ -15,6 +15,7 @@ import pytest
 from environments.plugins import Refused
 from tasks.importing import Imported, imported
 from tasks.importing.wandb_sweep import parameter
+from tests.support.toy import folder_of
 
 PROGRAM = """\
 import argparse
@@ -52,10 +53,7 @@ parameters:
 
 
 def sweep(folder: Path, text: str = SWEEP) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "train.py").write_text(PROGRAM)
-    (folder / "sweep.yaml").write_text(text)
-    return folder
+    return folder_of(folder, {"train.py": PROGRAM, "sweep.yaml": text})
 
 
 def read(place: Path | str, kind: str = "wandb_sweep") -> tuple[Imported, dict[str, Any]]:
@@ -83,9 +81,8 @@ def test_a_distribution_becomes_a_range(stated: dict[str, Any], table: dict[str,
 
 def written(made: Imported, run: Path) -> Path:
     """The workspace of a trial, with its folder out."""
-    for name, content in made.files.items():
-        (run / name).parent.mkdir(parents=True, exist_ok=True)
-        (run / name).write_text(content if isinstance(content, str) else content.read_text())
+    texts = {name: one if isinstance(one, str) else one.read_text() for name, one in made.files.items()}
+    folder_of(run, texts)
     for folder in ("out", "tmp"):
         (run / folder).mkdir()
     return run

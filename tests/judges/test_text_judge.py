@@ -29,7 +29,7 @@ from tests.support import tiny_model
 from tests.support.act_programs import PipeCandidate
 from tests.support.fake_llm import Asked, FakeLLM, Reply, broken, rate_limited, truncated
 from tests.support.processes import alive
-from tests.support.toy import SANDBOX
+from tests.support.toy import SANDBOX, folder_of
 
 TASKSET = """\
 def reward(question, completion, answer):
@@ -127,12 +127,8 @@ def stand_in(folder: Path) -> Path:
 
 def hollow_model(folder: Path) -> Path:
     """What passes for a model where nobody loads it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text('{"eos_token_id": 2}')
-    (folder / "generation_config.json").write_text('{"eos_token_id": [2, 5], "top_k": 1}')
-    (folder / "tokenizer.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(b"")
-    return folder
+    own = {"config.json": '{"eos_token_id": 2}', "generation_config.json": '{"eos_token_id": [2, 5], "top_k": 1}'}
+    return folder_of(folder, {**own, "tokenizer.json": "{}", "model.safetensors": ""})
 
 
 def generate(

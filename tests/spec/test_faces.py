@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from environments.plugins import Refused
 from flows.campaign import campaign
@@ -16,6 +15,7 @@ from flows.cli import reference
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.spec import OPTIONS, Spec, declared
 from tests.support.lazy import LazyModule
+from tests.support.prefect_api import prefect_at
 
 if TYPE_CHECKING:
     from prefect.utilities.schema_tools import validation
@@ -53,7 +53,7 @@ def test_a_refused_run_ends_as_failed_with_the_sentence(server: str) -> None:
         "until: must be a time of day": (campaign, {"environment": "cartpole", "until": "25:00"}),
         "unknown campaign 'none-1'": (certify, {"name": "none-1"}),
     }
-    with temporary_settings({PREFECT_API_URL: server}):
+    with prefect_at(server):
         for sentence, (flow, parameters) in refused.items():
             state = flow(**parameters, return_state=True)  # type: ignore[call-overload]
             assert (state.is_failed(), state.name) == (True, "Failed")

@@ -19,7 +19,7 @@ from tasks.store.ledger import Ledger
 from tasks.trial import Trial, Usage
 from tests.support.endpoints import remote_quadratic
 from tests.support.histories import minimised, tried
-from tests.support.ledgers import created, trusted
+from tests.support.ledgers import trusted
 from tests.support.toy import quadratic
 
 A_SECOND = 3600.0
@@ -125,11 +125,6 @@ def test_the_status_has_the_spending(tmp_path: Path, home: Path) -> None:
 
 
 # What was spent
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return created(tmp_path)
 
 
 def happened(ledger: Ledger, *events: dict[str, Any]) -> None:

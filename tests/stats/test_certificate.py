@@ -34,11 +34,6 @@ def scores(values: Sequence[float | None], up: bool = True, **also: Sequence[flo
     ]
 
 
-def exact(values: Sequence[float]) -> list[Score]:
-    """Scores whose units do not differ either."""
-    return [scored(value, error=0.0) for value in values]
-
-
 def concluded(
     mine: Sequence[Score],
     theirs: Sequence[Score],
@@ -100,7 +95,7 @@ def test_a_baseline_with_fewer_than_two_scores_is_nothing_to_compare_with(theirs
 
 
 def test_without_any_noise_nothing_is_certified_unless_the_environment_says_so() -> None:
-    mine, theirs = exact((-199.2,) * 4), exact((-200.0,) * 4)
+    mine, theirs = ([scored(value, error=0.0)] * 4 for value in (-199.2, -200.0))
     found = concluded(mine, theirs)
     assert not found.passed and "deterministic = true" in found.reason
     assert concluded(mine, theirs, deterministic=True).passed

@@ -17,7 +17,6 @@ from tasks.store import campaign_lock
 from tasks.store.campaign_lock import STOP, CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
-from tests.support.ledgers import created
 
 HOLD = """\
 import subprocess, sys, time
@@ -44,11 +43,6 @@ def held_elsewhere() -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return created(tmp_path)
 
 
 def test_a_killed_life_leaves_the_lock_free_its_time_behind_and_its_processes_to_the_next(ledger: Ledger) -> None:

@@ -19,7 +19,6 @@ from flows.report.page import REPORT, write_report
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.store.earlier_campaigns import lessons
 from tasks.store.ledger import Ledger
-from tests.support.ledgers import created
 from tests.support.toy import nightshift, status, told
 
 TRIALS = [0, 1, 2, 3, 4]
@@ -62,9 +61,8 @@ def test_a_new_campaign_learns_from_it(old: Ledger, tmp_path: Path) -> None:
 
 
 def test_a_campaign_goes_on_until_the_code_of_its_judge_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = created(tmp_path)
     ledger.verify()
     monkeypatch.setattr("tasks.store.ledger.judge_digest", lambda _: "another")
     with pytest.raises(Refused, match="the code of its judge"):

@@ -101,16 +101,14 @@ def test_a_campaign_file_of_a_newer_format_or_that_somebody_broke_is_refused(tmp
 
 
 @pytest.mark.parametrize("file", ["environment/judge.py", "program/fit.py"])
-def test_a_frozen_file_that_was_changed_is_refused(tmp_path: Path, file: str) -> None:
-    ledger = created(tmp_path)
+def test_a_frozen_file_that_was_changed_is_refused(ledger: Ledger, file: str) -> None:
     with (ledger.path / file).open("a") as opened:
         opened.write("# changed\n")
     with pytest.raises(Refused, match="frozen files"):
         Ledger.open("n").verify()
 
 
-def test_an_event_that_was_cut_short_is_left_out_and_takes_no_other_with_it(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
+def test_an_event_that_was_cut_short_is_left_out_and_takes_no_other_with_it(ledger: Ledger) -> None:
     ledger.event("life", pid=1, text='of "two"\nlines é')
     with (ledger.path / "events.jsonl").open("a") as file:
         file.write('{"time": 17, "event": "sett')
@@ -141,8 +139,7 @@ def test_a_campaign_that_goes_on_on_another_machine_says_so(tmp_path: Path) -> N
 # Attempts
 
 
-def test_history_has_each_trial_once_in_its_last_decided_attempt_in_the_order_of_the_decisions(tmp_path: Path) -> None:
-    ledger = created(tmp_path)
+def test_history_has_each_trial_once_in_its_last_decided_attempt_in_the_order_of_the_decisions(ledger: Ledger) -> None:
     history: History = ()
     for score, order in ((3.0, 0), (None, 2), (2.0, 1)):
         history += (replace(tried(history, score), order=order),)

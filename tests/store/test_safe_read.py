@@ -19,8 +19,7 @@ from tasks.store.workspace import TrialDir
 from tasks.tracking.connection import Store
 from tasks.tracking.sync import sync
 from tasks.trial import Verdict
-from tests.support.ledgers import created
-from tests.support.mlflow_records import artifacts_of, client_of, make_trial, put, runs_of, store_in
+from tests.support.mlflow_records import artifacts_of, client_of, make_trial, put, runs_of
 
 KEY = "sk-canary-0123456789"
 
@@ -31,13 +30,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def store(home: Path, empty_mlflow: Path) -> Store:
-    return store_in(home, empty_mlflow)
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    ledger = created(tmp_path)
+def ledger(ledger: Ledger) -> Ledger:
     return Ledger(ledger.path, ledger.campaign.model_copy(update={"proposer": f"my {KEY}"}))
 
 

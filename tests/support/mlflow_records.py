@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -95,10 +94,3 @@ def mlflow_runs(home: Path, campaign: str) -> dict[str, Any]:
     found = {run.data.tags.get("trial", "campaign"): run for run in runs}
     assert len(found) == len(runs)
     return found
-
-
-def store_in(home: Path, empty: Path) -> Store:
-    """A home's own database, a copy of an empty one."""
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    shutil.copy(empty, home / "mlflow.db")
-    return Store(f"sqlite:///{home}/mlflow.db", home)

@@ -14,7 +14,7 @@ from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.train import run_program
 from tasks.trial import Params, Proposal, Trial, Verdict, VerdictKind
-from tests.support.toy import SANDBOX, stated
+from tests.support.toy import SANDBOX, folder_of, stated
 
 TOML = stated(
     'title = "Noisy"', 'metric = "reward"', 'direction = "maximize"', 'program = ["draw.py"]',
@@ -62,16 +62,12 @@ BETTER = """\
 
 def noisy(folder: Path, draw: str = DRAW, toml: str = TOML) -> Path:
     """Write the environment: a reward of x, with a standard deviation of 1 between runs."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "environment.toml").write_text(toml)
-    (folder / "draw.py").write_text(draw)
-    (folder / "judge.py").write_text(JUDGE)
-    return folder
+    return folder_of(folder, {"environment.toml": toml, "draw.py": draw, "judge.py": JUDGE})
 
 
-def campaign(folder: Path, name: str = "night", **overrides: Any) -> Ledger:
+def campaign(folder: Path, name: str = "night", **asked: Any) -> Ledger:
     """A new campaign there."""
-    return CampaignSpec.of(environment=str(folder), name=name, tracking="off", overrides=overrides).open()
+    return CampaignSpec.of(environment=str(folder), name=name, tracking="off", **asked).open()
 
 
 def settled(

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +77,14 @@ def stated(*lines: str, toml: str = QUADRATIC) -> str:
 
 def quadratic(folder: Path, fit: str = FIT, judge: str = JUDGE, toml: str = QUADRATIC) -> Path:
     """Write the environment: minimise (x - 1)^2, the baseline at 2.25."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "environment.toml").write_text(toml)
-    (folder / "fit.py").write_text(fit)
-    (folder / "judge.py").write_text(judge)
+    return folder_of(folder, {"environment.toml": toml, "fit.py": fit, "judge.py": judge})
+
+
+def folder_of(folder: Path, files: Mapping[str, str]) -> Path:
+    """A folder with these texts, by their paths in it."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
     return folder
 
 

@@ -22,14 +22,9 @@ from tasks.tracking.connection import Store
 from tests.support.champions import Champion, cart, filed
 from tests.support.histories import certified
 from tests.support.ledgers import trusted
-from tests.support.mlflow_records import artifacts_of, client_of, make_files, put, runs_of, store_in
+from tests.support.mlflow_records import artifacts_of, client_of, make_files, put, runs_of
 
 MODEL = "nightshift.environment"
-
-
-@pytest.fixture
-def store(home: Path, empty_mlflow: Path) -> Store:
-    return store_in(home, empty_mlflow)
 
 
 def night(champion: Champion, name: str = "night.1") -> Ledger:

@@ -18,20 +18,9 @@ from tasks.tracking import campaign_run, sync
 from tasks.tracking.connection import Store
 from tasks.trial import History, VerdictKind
 from tests.support.histories import certified, tried
-from tests.support.ledgers import created
-from tests.support.mlflow_records import PARAMS, artifacts_of, client_of, make_trial, points_of, put, runs_of, store_in
+from tests.support.mlflow_records import PARAMS, artifacts_of, client_of, make_trial, points_of, put, runs_of
 
 ENDED = "finished"
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return created(tmp_path)
-
-
-@pytest.fixture
-def store(home: Path, empty_mlflow: Path) -> Store:
-    return store_in(home, empty_mlflow)
 
 
 def night(ledger: Ledger, *values: float | None) -> History:

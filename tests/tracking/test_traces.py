@@ -17,7 +17,7 @@ from tasks.tracking.sync import sync, waiting
 from tasks.tracking.traces import KEY, requests
 from tasks.trial import Usage
 from tests.support.ledgers import created
-from tests.support.mlflow_records import client_of, make_trial, put, store_in
+from tests.support.mlflow_records import client_of, make_trial, put
 
 if TYPE_CHECKING:
     from mlflow.entities import Trace
@@ -29,13 +29,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*Any type hint is inferred:User
 
 
 @pytest.fixture
-def store(home: Path, empty_mlflow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+def store(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A database, while the process is told of another."""
     elsewhere = tmp_path / "elsewhere" / "other.db"
     elsewhere.parent.mkdir()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{elsewhere}")
     monkeypatch.chdir(elsewhere.parent)
-    yield store_in(home, empty_mlflow)
+    yield store
     assert not list(elsewhere.parent.iterdir()), "a trace went where this process writes by itself"
     assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{elsewhere}"
 

@@ -11,18 +11,16 @@ from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.tracking.background import Background
 from tasks.tracking.sync import sync
 from tests.support.histories import certified
-from tests.support.ledgers import created
 from tests.support.mlflow_records import make_trial, put
 
 real = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="the extra `wandb` is not installed")
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
+def ledger(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     """A campaign of two trials, whose user has a project."""
     monkeypatch.setenv("WANDB_PROJECT", "nights")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    ledger = created(tmp_path)
     put(ledger, make_trial(0))
     put(ledger, make_trial(7))
     return ledger
