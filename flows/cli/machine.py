@@ -124,19 +124,13 @@ def free(ledger: Ledger, dry: bool) -> tuple[int, list[int], list[int]]:
         unsent = {trial.number for trial in history if records.store and tracking.part(trial) not in records.runs}
         kept = unsent | {trial.number for trial in (baseline(history), best(history)) if trial}
         kept |= {each.champion for each in ledger.certificates() if each.passed and not each.elsewhere}
-        whole = {name for trial in history if trial.number in kept for name in _folders(ledger, trial)}
+        whole = {Path(run.dir).name for trial in history if trial.number in kept for run in trial.runs}
         freed = [_empty(folder, dry) for folder in _finished_runs(ledger) if folder.name not in whole]
         artifacts = [_remove_artifact(ledger, trial, dry) for trial in history if trial.number not in kept]
         total, runs = sum(freed) + sum(artifacts), sum(map(bool, freed))
         if runs and not dry:
             ledger.event("pruned", runs=runs, bytes=total, kept=sorted(kept))
     return total, sorted(kept), sorted(unsent)
-
-
-def _folders(ledger: Ledger, trial: Trial) -> list[str]:
-    """The names of the directories of a trial's runs, in its current attempt."""
-    current = ledger.place_of(trial).path.name
-    return [current, *(f"{current}-run-{seed}" for seed in range(2, len(trial.runs) + 1))]
 
 
 def _finished_runs(ledger: Ledger) -> Iterator[Path]:
