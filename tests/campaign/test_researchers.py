@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -106,6 +108,23 @@ def test_a_hybrid_night_with_everything_in_it_can_be_read_without_opening_a_log(
     traces = "".join(path.read_text() for path in (home / "all/trials").glob("*/asked/*.json"))
     everything = "".join(path.read_text(errors="replace") for path in (home / "all").rglob("*") if path.is_file())
     assert "stop near the optimum" in traces and KEY not in everything
+
+
+@pytest.mark.slow
+def test_an_answer_before_a_kill_was_paid_for_and_is_not_bought_again(tmp_path: Path, home: Path, server: str) -> None:
+    options = ("--proposer", "llm_diff", "--name", "night", "--trials", "1")
+    with night(tmp_path, [CLIPPED, CLIPPED], *options) as (model, command):
+        with start(*command, server=server, THE_KEY=KEY) as process:
+            asked = home / "night/trials/0001/asked/01.json"
+            wait_for(asked.is_file)  # the edited program is being run for a moment, before it becomes a proposal
+            assert not (home / "night/trials/0001/proposal.json").exists()
+            os.kill(process.pid, signal.SIGKILL)
+        done = nightshift("resume", "night", server=server, THE_KEY=KEY)
+        assert done.returncode == 0, done.stderr
+    assert len(model.requests) == 1
+    (row,) = [one for one in status("night")["trials"] if one["trial"] == 1]
+    assert (row["proposer"], row["model"]) == ("llm_diff", "openai/test")
+    assert status("night")["spent"]["calls"] == 1
 
 
 def _answers(name: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from environments.plugins import Refused
 from flows.cli import foreground
@@ -28,7 +29,7 @@ from tasks.store.workspace import TrialDir
 from tests.support.histories import decided
 from tests.support.ledgers import created, stored
 from tests.support.processes import wait_for
-from tests.support.toy import GREEDY, QUADRATIC, command, environment, nightshift, quadratic, slow, start, status
+from tests.support.toy import GREEDY, QUADRATIC, command, environment, nightshift, quadratic, slow, start, status, told
 
 
 def call(*arguments: str) -> object:
@@ -241,3 +242,28 @@ def test_a_place_that_cannot_be_used_is_refused_with_the_reason(
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert str(tmp_path / "file") in done.stderr and ("Not a directory" in done.stderr or "exists" in done.stderr)
     assert (tmp_path / "file").read_text() == "theirs"
+
+
+# The skill for coding agents: where it goes, and that it says what the command can do.
+
+
+@pytest.mark.parametrize(
+    ("folder", "options", "place"),
+    [("elsewhere", [], ".agents/skills"), (".claude", [], ".claude/skills"), (".claude", ["--to", "mine"], "mine")],
+)
+def test_the_skill_goes_to_where_the_agent_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, options: list[str], place: str
+) -> None:
+    (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # the second time it is brought up to date
+        assert told("skill", "install", *options) == f"wrote {place}/nightshift/SKILL.md\n"
+    _, front, text = Path(place, "nightshift/SKILL.md").read_text().split("---\n", 2)
+    assert yaml.safe_load(front).keys() == {"name", "description"} and yaml.safe_load(front)["name"] == "nightshift"
+    named = set(re.findall(r"nightshift ([a-z]+) ", text))
+    assert {"run", "propose", "status"} <= named <= {*app}
+
+
+def test_an_environment_tells_agents_how_it_is_used(tmp_path: Path) -> None:
+    write_environment(tmp_path / "new")
+    assert "nightshift skill install" in (tmp_path / "new/AGENTS.md").read_text()

@@ -19,7 +19,6 @@ from environments import Environment
 from environments.plugins import Refused
 from environments.space import Value
 from flows.cli import doctor as checks
-from flows.cli.app import app
 from flows.cli.doctor import Check, results
 from tests.support.nvml import nvml
 from tests.support.prime_rl_problem import laid
@@ -61,17 +60,6 @@ def test_what_is_not_well_is_a_line_with_its_remedy(home: Path) -> None:
     assert [line.split()[1] for line in lines] == NAMES
     (line,) = [line for line in lines if line.split()[1] == "home"]
     assert line.startswith("note") and f"→ `chmod 700 {home}`" in line
-
-
-def test_a_home_that_cannot_be_made_is_bad(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("NIGHTSHIFT_HOME", str(tmp_path / "file/runs"))
-    call = ["doctor", "--json", "--for", "cartpole"]
-    assert app(call, exit_on_error=False, print_error=False, result_action="return_value") == 1
-    (home,) = [check for check in json.loads(capsys.readouterr().out)["checks"] if check["name"] == "home"]
-    assert home["state"] == "bad" and "Not a directory" in home["fact"] and "NIGHTSHIFT_HOME" in home["fact"]
 
 
 def test_gpus_in_use_are_named_a_driver_that_fails_is_bad_and_no_driver_is_a_note(

@@ -69,10 +69,7 @@ def scored(folder: Path, result: dict[str, object]) -> Score:
     environment = environments.load(quadratic(folder / "quad", toml=GUARDED, judge=judge))
     environment.check()
     place = TrialDir(folder / "trial")
-    place.path.mkdir()
-    (folder / "program").mkdir()
-    (folder / "program/fit.py").write_text((folder / "quad/fit.py").read_text())
-    run = run_program("test/guard", environment, SANDBOX, folder / "program", place, Proposal({"x": 1.0}), seed=7)
+    run = run_program("test/guard", environment, SANDBOX, folder / "quad", place, Proposal({"x": 1.0}), seed=7)
     return judge_run("test/guard", environment, SANDBOX, place, run, seed=8)
 
 

@@ -11,7 +11,7 @@ import environments
 from environments import Environment
 from tasks.editing.edits import EditFailed, apply_edit
 from tasks.editing.patches import EDIT_LIMIT, FILE_LIMIT
-from tests.support.toy import quadratic
+from tests.support.toy import folder_of, quadratic
 
 PROGRAM = "".join(f"line = {number}\n" for number in range(1, 13))
 GOOD = """\
@@ -29,13 +29,8 @@ EDITABLE = ("train.py", "net.py", "lib/net.py", "notes.txt")
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A workspace with train.py and notes.txt, which may be edited, and data.py, which may not."""
-    folder = tmp_path / "trial/workspace"
-    folder.mkdir(parents=True)
-    (folder / "train.py").write_text(PROGRAM)
-    (folder / "notes.txt").write_text("notes\n")
-    (folder / "data.py").write_text("data\n")
-    (folder / "train.py").chmod(0o644)
-    return folder
+    files = {"train.py": PROGRAM, "notes.txt": "notes\n", "data.py": "data\n"}
+    return folder_of(tmp_path / "trial/workspace", files)
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,17 @@ import pytest
 
 import environments
 from environments import plugins
+from flows.engine.certifying import store
 from tasks.evaluate import judge_run
 from tasks.proposers import Proposer
+from tasks.record import reconcile
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
-from tasks.trial import Proposal
-from tests.support.histories import history_of
+from tasks.trial import History, Proposal
+from tests.support.histories import certified, history_of, search, tried
+from tests.support.ledgers import created, filled
 from tests.support.proposals import next_proposal
-from tests.support.toy import GREEDY, SANDBOX, nightshift
+from tests.support.toy import GREEDY, JUDGE, SANDBOX, folder_of, nightshift
 
 CHECKOUT = Path(__file__).parents[2]
 PAGES = sorted(path for folder in (".", "docs", "benchmarks") for path in (CHECKOUT / folder).glob("*.md"))
@@ -69,10 +72,8 @@ def test_the_ten_lines_of_the_readme_run_an_existing_script(tmp_path: Path, home
 
 
 def test_the_example_proposer_is_a_proposer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "example_proposers"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "nudge.py").write_text(block("CONTRIBUTING.md", "python", "class Nudge"))
+    example = block("CONTRIBUTING.md", "python", "class Nudge")
+    folder_of(tmp_path / "example_proposers", {"__init__.py": "", "nudge.py": example})
     monkeypatch.syspath_prepend(str(tmp_path))
     assert plugins.names("example_proposers") == ("nudge",)
     proposer = plugins.load("example_proposers", "nudge", Proposer)()  # type: ignore[type-abstract]
@@ -85,15 +86,10 @@ def test_the_example_proposer_is_a_proposer(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_example_trainer_learns_in_the_example_environment(tmp_path: Path) -> None:
-    folder = tmp_path / "descent"
-    folder.mkdir()
-    (folder / "environment.toml").write_text(block("CONTRIBUTING.md", "toml", 'title = "Descent"'))
-    (folder / "train.py").write_text(block("CONTRIBUTING.md", "python", "smallest program"))
-    (folder / "judge.py").write_text(
-        "import json, pathlib, sys\n"
-        "x = json.loads(pathlib.Path(sys.argv[1], 'model.json').read_text())['x']\n"
-        "pathlib.Path(sys.argv[2]).write_text(json.dumps({'score': (x - 1) ** 2}))\n"
+    toml, fit = (
+        block("CONTRIBUTING.md", *of) for of in (("toml", 'title = "Descent"'), ("python", "smallest program"))
     )
+    folder = folder_of(tmp_path / "descent", {"environment.toml": toml, "train.py": fit, "judge.py": JUDGE})
     descent = environments.load(folder)
     scores = []
     for number, lr in enumerate((1e-4, 0.3)):
@@ -204,3 +200,33 @@ def test_an_image_copies_files_that_there_are_and_every_package_of_ours(path: Pa
     copied = [source for words in lines for source in words[:-1] if not source.startswith("--")]
     assert all((CHECKOUT / source).exists() for source in copied)
     assert {"flows", "tasks", "blocks", "environments", "pyproject.toml", "README.md"} <= set(copied)
+
+
+# The notebook runs on any campaign, and is committed without outputs.
+
+
+NOTEBOOK = Path(__file__).parents[2] / "docs/trials.ipynb"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["certified", "crashes alone", "baseline alone"])
+def test_the_notebook_runs_to_its_end(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    history: History = search(14) if kind == "certified" else (tried((), None if "crashes" in kind else 1.0),)
+    ledger = filled(created(tmp_path), history)
+    if kind == "certified":
+        store(ledger, certified(1, [210, 215, 212, 214], [80, 82, 79, 84]))
+    reconcile(ledger)
+    monkeypatch.setenv("NIGHTSHIFT_CAMPAIGN", "n")
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+
+    NotebookClient(notebook, timeout=200, resources={"metadata": {"path": str(NOTEBOOK.parents[1])}}).execute()
+
+    pictures = [
+        output for cell in notebook.cells for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})
+    ]
+    assert len(pictures) == 5

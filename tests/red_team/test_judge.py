@@ -32,6 +32,7 @@ from tests.support.act_programs import PRELUDE
 from tests.support.champions import CART
 from tests.support.ledgers import created
 from tests.support.levels import SANDBOXED, STRONGEST_AND_NONE, WORKING, crossed
+from tests.support.toy import folder_of
 
 SEED = 4_611_686_018_427_387_847
 """The judge's; long, so that a program that knew it would be seen to."""
@@ -83,12 +84,8 @@ def told(place: TrialDir) -> dict[str, dict[str, object]]:
 
 def trained(folder: Path, act: str, level: Level, **settings: Value) -> tuple[environments.Environment, TrialDir, Run]:
     """A finished run whose program is `act`, and whose checkpoint is a file of eight bytes."""
-    (folder / "env").mkdir(parents=True)
-    (folder / "env/environment.toml").write_text(CART)
-    (folder / "env/train.py").write_text(SPEAK + act)
+    folder_of(folder, {"env/environment.toml": CART, "env/train.py": SPEAK + act, "program/train.py": SPEAK + act})
     environment = environments.load(folder / "env", SETTINGS | settings)
-    (folder / "program").mkdir()
-    (folder / "program/train.py").write_text(SPEAK + act)
     place = TrialDir(folder / "trials/0007")
     digest = workspace.prepare(place, folder / "program", environment, Proposal({"x": 0.5}), TRAINING_SEED)
     (place.out / "model.bin").write_bytes(b"weights\n")

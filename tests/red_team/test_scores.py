@@ -29,7 +29,7 @@ from tasks.train import UNSANDBOXED, run_program
 from tasks.trial import Proposal, Run, Trial, Verdict
 from tests.support.levels import SANDBOXED, STRONGEST_AND_NONE, WORKING
 from tests.support.red_team import Ground, attack
-from tests.support.toy import JUDGE, QUADRATIC, quadratic
+from tests.support.toy import JUDGE, QUADRATIC, folder_of, quadratic
 
 HONEST = 1.0
 """The score of the model that `model(2.0)` leaves; the lowest, 0, is the best."""
@@ -220,10 +220,8 @@ EDITS = [
 
 def tried(folder: Path, edit: str, isolation: Isolation) -> tuple[Environment, TrialDir, Run, Score]:
     """An edit as a trial has it: applied, trained and judged, as far as it comes."""
-    quadratic(folder / "env", fit=FIT, toml=TOML)
-    environment = environments.load(folder / "env")
-    (folder / "program").mkdir()
-    (folder / "program/fit.py").write_text(FIT)
+    environment = environments.load(quadratic(folder / "env", fit=FIT, toml=TOML))
+    folder_of(folder / "program", {"fit.py": FIT})
     place = TrialDir(folder / "trials/0007")
     run = run_program("red/edit", environment, isolation, folder / "program", place, Proposal({"x": 2.5}, edit), 7)
     return environment, place, run, judge_run("red/edit", environment, isolation, place, run, 8)

@@ -9,6 +9,7 @@ import pytest
 
 import environments
 from environments.plugins import Refused
+from flows.cli.arguments import stated
 from flows.spec import permissions
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
@@ -17,7 +18,7 @@ from tasks.sandbox import isolation
 from tasks.system.home import home as find_home
 from tests.support.ledgers import trusted
 from tests.support.question_pool import pool
-from tests.support.toy import QUADRATIC, quadratic
+from tests.support.toy import QUADRATIC, nightshift, quadratic
 
 NETWORK, DATA = "network = true", 'readable = ["/srv/data"]'
 CONTROL = QUADRATIC[: QUADRATIC.index("[command]")].replace('judge = "command"', 'judge = "control"')
@@ -43,6 +44,7 @@ def test_a_bundled_environment_is_never_asked_about() -> None:
     for name in environments.bundled():
         permissions.require(environments.named(name))
         assert environments.is_bundled(environments.find(str(environments.find(name))))
+    permissions.require_named("gymnasium", {"control.id": "this:Zen-v0"}, trust=False)
 
 
 def test_an_environment_of_its_own_folder_asks_for_nothing(tmp_path: Path) -> None:
@@ -193,3 +195,34 @@ def test_a_spec_that_comes_with_an_environment_is_asked_about(spec: str, words: 
     asked = permissions.of_spec(spread(tomllib.loads(spec)))
     assert (words is None) == (asked == ())
     assert words is None or any(words in wish for wish in asked)
+
+
+# The question: what is asked for is shown, and nothing starts before somebody has agreed.
+
+
+ONLINE = "network = true\n" + QUADRATIC
+WISH = "training uses the network"
+
+
+def test_without_a_yes_nothing_starts_and_the_exit_code_says_so(tmp_path: Path, home: Path) -> None:
+    done = nightshift("run", str(quadratic(tmp_path / "quad", toml=ONLINE)), "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert WISH in done.stderr and "say so once with --trust" in done.stderr
+    assert not [path for path in home.iterdir() if path.name[0] != "."]
+
+
+def test_a_yes_says_what_it_grants_and_is_remembered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(quadratic(tmp_path / "quad", toml=ONLINE))
+    permissions.require_named(folder, {}, trust=True)
+    assert WISH in capsys.readouterr().err
+    permissions.require_named(folder, {}, trust=False)
+
+
+def test_a_spec_beside_an_environment_cannot_leave_the_sandbox_without_a_yes(tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "quad")
+    spec = folder / "spec.toml"
+    spec.write_text('environment = "."\n[advanced]\nisolation = "none"\n')
+    with pytest.raises(Refused, match=r"without a sandbox.*--trust"):
+        stated(str(spec), settings=[])
+    stated(str(spec), settings=[], trust=True)
+    assert stated(str(spec), settings=[])["environment"] == str(folder)

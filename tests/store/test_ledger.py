@@ -108,15 +108,6 @@ def test_a_frozen_file_that_was_changed_is_refused(ledger: Ledger, file: str) ->
         Ledger.open("n").verify()
 
 
-def test_an_event_that_was_cut_short_is_left_out_and_takes_no_other_with_it(ledger: Ledger) -> None:
-    ledger.event("life", pid=1, text='of "two"\nlines é')
-    with (ledger.path / "events.jsonl").open("a") as file:
-        file.write('{"time": 17, "event": "sett')
-    assert [(event["event"], event["text"]) for event in ledger.events()] == [("life", 'of "two"\nlines é')]
-    ledger.event("life", pid=2)
-    assert [event["pid"] for event in ledger.events()] == [1, 2]
-
-
 def test_trials_of_another_tool_are_frozen_with_a_campaign_and_told_apart(tmp_path: Path) -> None:
     theirs = (EarlierTrial({"x": 1.25}, -100.0, "theirs"), EarlierTrial({"x": -0.5}, 5.0), EarlierTrial({"x": 3}, None))
     file = quadratic(tmp_path / "quad") / earlier_trials.FILE

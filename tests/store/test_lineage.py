@@ -14,6 +14,7 @@ from tasks.store import lineage
 from tasks.store.workspace import TrialDir
 from tasks.trial import Trial
 from tests.support.histories import decided
+from tests.support.toy import folder_of
 
 PROGRAM = ("train.py", "lib/net.py")
 
@@ -26,9 +27,7 @@ def repository(tmp_path: Path) -> Path:
 def place_of(tmp_path: Path, number: int) -> TrialDir:
     """A trial's directory with a program in its workspace."""
     place = TrialDir(tmp_path / f"runs/night/trials/{number:04d}")
-    for name, text in ({"train.py": f"version {number}\n", "lib/net.py": "net\n"}).items():
-        (place.workspace / name).parent.mkdir(parents=True, exist_ok=True)
-        (place.workspace / name).write_text(text)
+    folder_of(place.workspace, {"train.py": f"version {number}\n", "lib/net.py": "net\n"})
     return place
 
 

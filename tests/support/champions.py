@@ -14,7 +14,7 @@ from tasks.store.workspace import TrialDir
 from tasks.trial import Trial
 from tests.support.act_programs import PRELUDE
 from tests.support.mlflow_records import make_trial
-from tests.support.toy import quadratic
+from tests.support.toy import folder_of, quadratic
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,7 @@ for active, start, (column,) in frames():
 
 def cart(folder: Path, act: str = TILT, files: dict[str, bytes] | None = None) -> Champion:
     """A champion of CartPole with this act program and checkpoint; its program is the environment's own."""
-    home = folder / "environment"
-    home.mkdir(parents=True)
-    (home / "environment.toml").write_text(CART)
-    (home / "train.py").write_text(PRELUDE + act)
+    home = folder_of(folder / "environment", {"environment.toml": CART, "train.py": PRELUDE + act})
     environment, place, trial = environments.load(home, name="cart"), TrialDir(folder / "0007"), make_trial()
     place.workspace.mkdir(parents=True)
     for source, name in workspace.baseline_files(environment):

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
 
+from environments.plugins import Refused
 from environments.score import Score
 from tasks.store.ledger import CERTIFICATE, Ledger
-from tasks.tracking import campaign_run, sync
-from tasks.tracking.connection import Store
+from tasks.tracking import campaign_run, sync, trial_run
+from tasks.tracking.connection import Store, locate
+from tasks.tracking.trial_run import curves
+from tasks.tracking.values import MetricPoint
 from tasks.trial import History, VerdictKind
 from tests.support.histories import certified, tried
 from tests.support.mlflow_records import PARAMS, artifacts_of, client_of, make_trial, points_of, put, runs_of
@@ -223,3 +229,72 @@ def test_links_land_on_the_trials_best_first(ledger: Ledger, store: Store) -> No
     assert (asked["orderByKey"], asked["orderByAsc"]) == (["metrics.`loss`"], ["true"])
     found = client_of(store).search_runs([run.info.experiment_id], asked["searchFilter"][0])
     assert [one.info.run_id for one in found] == [run.info.run_id]
+
+
+# How MLflow is found, and that what the user has set stays as it is.
+
+
+def test_what_is_stated_goes_before_the_environment_and_that_before_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = locate(None, tmp_path)
+    assert own == Store(f"sqlite:///{tmp_path}/mlflow.db", tmp_path) and str(own) == "mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:a@b@team.example.org/mlflow/")
+    theirs = locate(None, tmp_path)
+    assert theirs == Store("https://me:a@b@team.example.org/mlflow", tmp_path)
+    assert str(theirs) == "https://team.example.org/mlflow", "without its password"
+    assert locate("http://localhost:5000", tmp_path) == Store("http://localhost:5000", tmp_path)
+    assert locate("off", tmp_path) is None
+    for stated in ("./mlruns", "file:///tmp/mlruns", "sqlite:///:memory:"):  # which keep nothing
+        with pytest.raises(Refused, match="sqlite:////"):
+            locate(stated, tmp_path)
+
+
+def test_a_client_leaves_the_environment_as_another_thread_is_copying_it(tmp_path: Path) -> None:
+    with Store(f"sqlite:///{tmp_path}/mlflow.db", tmp_path).client():
+        copying = iter(os.environ.items())
+        next(copying)
+
+    assert not dict(copying).get("MLFLOW_TRACKING_URI")
+
+
+# What MLflow is told of a trial where its own program wrote it: nothing there is believed.
+
+
+def written(folder: Path, *lines: object) -> Path:
+    path = folder / "progress.jsonl"
+    path.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def report(step: int | None = 1, elapsed: float | None = 1.0, **metrics: Any) -> dict[str, Any]:
+    stated = {"step": step, "elapsed": elapsed}
+    return {**{name: value for name, value in stated.items() if value is not None}, "metrics": metrics}
+
+
+def test_lines_that_are_no_reports_and_values_that_are_no_numbers_are_passed_over(tmp_path: Path) -> None:
+    lines = [
+        "\n",
+        "not json\n",
+        "[1]\n",
+        '{"metrics": 3}\n',
+        "[" * 100_000 + "\n",
+        report(-1, a=1.0),
+        report(10**400, a=1.0),
+        report(b=float("nan"), c=float("inf"), d="text", e=True, f=None, g=10**400),
+    ]
+    path = written(tmp_path, *lines, report(7, 2.0, a=3.0), '{"step": 8, "metrics": {"a": 4')
+    assert curves(path, 1000) == [MetricPoint("train/a", 3.0, 3000, 7)]
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_end(tmp_path: Path) -> None:
+    path = written(tmp_path, *(report(step, a=float(step)) for step in range(1001)))
+    steps = [point.step for point in curves(path, 0)]
+    assert len(steps) <= trial_run.CURVE_POINTS and steps[-1] == 1000
+    assert {after - before for before, after in pairwise(steps)} == {6}
+
+
+def test_a_report_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:
+    path = written(tmp_path, report(a=1.0))
+    (tmp_path / "link.jsonl").symlink_to(path)
+    assert curves(tmp_path / "link.jsonl", 0) == []
