@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 TOGETHER = (
-    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"),
+    ("llm/", "proposers/test_llm_proposers"),
     ("tracking/", "server/test_own_mlflow", "store/test_safe_read"), ("environments/",), ("plots/", "report/"),
     ("trainers/test_ppo_and_sac", "trainers/test_trainers", "trainers/test_grpo"),
     ("proposers/", "cancellers/test_cancellers", "importing/test_optuna_study"),

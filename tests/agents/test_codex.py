@@ -1,4 +1,4 @@
-"""The program Codex itself, where it is installed, with a scripted model: by our skill, and as a proposer."""
+"""The programs Codex and Claude Code themselves, where they are installed, with a scripted model: by our skill, and as proposers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,144 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
-from tests.support.scripted_model import CodexModel, Steps
 from tests.support.toy import FIT, command, nightshift, quadratic, status
+from tests.support.web import Handler, serving
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(shutil.which("codex") is None, reason="there is no program codex: npm install -g @openai/codex"),
-]
+# A scripted model, as each of the two programs asks one.
+
+Steps = Generator[Any, str, str]
+
+
+class ScriptedModel:
+    """An endpoint on a free port of the loopback interface, from `with` on.
+
+    `steps` yields what the model asks for, is sent what came of it, and returns its last message.
+    """
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+        self.requests: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Self:
+        self._serving = serving(_Handler, model=self)
+        self.url = self._serving.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._serving.__exit__(None, None, None)
+
+    def answer(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
+        """The events of the answer to one request."""
+        raise NotImplementedError
+
+
+class _Handler(Handler):
+    model: ScriptedModel
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.body())
+        if "count_tokens" in self.path:
+            self.answer(200, b'{"input_tokens": 10}', Content_Type="application/json")
+            return
+        events = [f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in self.model.answer(asked)]
+        self.answer(200, "".join(events).encode(), Content_Type="text/event-stream")
+
+    def do_GET(self) -> None:
+        self.answer(200, b"{}", Content_Type="application/json")
+
+    do_HEAD = do_GET
+
+
+class ClaudeModel(ScriptedModel):
+    @property
+    def variables(self) -> dict[str, str]:
+        """What Claude Code needs to know of it."""
+        return {"ANTHROPIC_BASE_URL": self.url, "ANTHROPIC_API_KEY": "scripted-key-0000"}
+
+    def answer(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
+        if not asked.get("tools"):  # a title for the conversation, and the like
+            return message({"type": "text", "text": "none"}, asked["model"], "end_turn")
+        self.requests.append(asked)
+        last = asked["messages"][-1]["content"]
+        results = [one for one in last if isinstance(one, dict) and one.get("type") == "tool_result"]
+        try:
+            name, given = self.steps.send(json.dumps(results[-1]["content"])) if results else next(self.steps)
+            call = {"type": "tool_use", "id": f"t{len(self.requests)}", "name": name, "input": given}
+            return message(call, asked["model"], "tool_use")
+        except (StopIteration, AssertionError) as over:
+            said = str(over.value) if isinstance(over, StopIteration) else f"I give up: {over!r}"
+            return message({"type": "text", "text": said}, asked["model"], "end_turn")
+
+
+def message(block: dict[str, Any], model: str, reason: str) -> list[dict[str, Any]]:
+    """The events of a message of one block."""
+    usage = {"input_tokens": 1000, "output_tokens": 500}
+    begun = {
+        "id": "m", "type": "message", "role": "assistant", "model": model, "content": [], "stop_reason": None,
+        "stop_sequence": None, "usage": usage,
+    }  # fmt: skip
+    empty = {**block, "input": {}} if block["type"] == "tool_use" else {**block, "text": ""}
+    if block["type"] == "tool_use":
+        delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+    else:
+        delta = {"type": "text_delta", "text": block["text"]}
+    return [
+        {"type": "message_start", "message": begun},
+        {"type": "content_block_start", "index": 0, "content_block": empty},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage},
+        {"type": "message_stop"},
+    ]
+
+
+class CodexModel(ScriptedModel):
+    @property
+    def settings(self) -> str:
+        """Codex's config.toml."""
+        return (
+            'model = "scripted"\nmodel_provider = "here"\n[model_providers.here]\nname = "here"\n'
+            f'base_url = "{self.url}/v1"\nwire_api = "responses"\n'
+        )
+
+    def at_home(self, home: Path) -> Path:
+        """A home of Codex's that has these settings and nothing else."""
+        home.mkdir(parents=True)
+        (home / "config.toml").write_text(self.settings)
+        return home
+
+    def answer(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
+        number = len(self.requests)
+        self.requests.append(asked)
+        outputs = [one["output"] for one in asked["input"] if one["type"] == "function_call_output"]
+        try:
+            command = self.steps.send(str(outputs[-1])) if outputs else next(self.steps)
+            arguments = json.dumps({"cmd": command, "yield_time_ms": 30_000, "max_output_tokens": 20_000})
+            item = {"type": "function_call", "call_id": f"c{number}", "name": "exec_command", "arguments": arguments}
+        except (StopIteration, ValueError, KeyError, AssertionError) as over:  # an output that it did not expect
+            said = over.value if isinstance(over, StopIteration) else f"I give up: {over!r}"
+            content = [{"type": "output_text", "text": said}]
+            item = {"type": "message", "role": "assistant", "id": f"m{number}", "content": content}
+        counts = {"input_tokens": 10, "input_tokens_details": None, "output_tokens": 5, "output_tokens_details": None}
+        response = {"id": f"r{number}", "usage": {**counts, "total_tokens": 15}}
+        return [
+            {"type": "response.created", "response": {"id": response["id"]}},
+            {"type": "response.output_item.done", "item": item},
+            {"type": "response.completed", "response": response},
+        ]
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+needs_codex = pytest.mark.skipif(
+    shutil.which("codex") is None, reason="there is no program codex: npm install -g @openai/codex"
+)
 EDITS = ["args.x - 1.0", "args.x - 1.7", "args.y", "min(args.x, 1.1)", "args.x - 1.45"]
 """In place of `args.x`, each in the champion's program: the third one cannot run."""
 
@@ -62,6 +187,7 @@ def researcher() -> Steps:
     return str(known["headline"])
 
 
+@needs_codex
 def test_an_agent_that_reads_the_skill_drives_a_campaign_of_five_edits(tmp_path: Path, home: Path, server: str) -> None:
     place, user = tmp_path / "project", tmp_path / "user"
     quadratic(place / "problem")
@@ -95,6 +221,7 @@ def proposer() -> Steps:
     return "I subtracted one."
 
 
+@needs_codex
 def test_it_proposes_as_the_agent_of_a_campaign(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "quad")
     with CodexModel(proposer()) as model:
@@ -106,3 +233,44 @@ def test_it_proposes_as_the_agent_of_a_campaign(tmp_path: Path, home: Path, serv
     assert done.returncode == 0, done.stderr
     trial = status("night")["trials"][1]
     assert (trial["proposer"], trial["model"], trial["verdict"]) == ("agent", "codex", "keep"), trial
+
+
+# Claude Code, as a proposer.
+
+
+def run(folder: Path, model: ClaudeModel, place: Path, server: str, *more: str) -> None:
+    done = nightshift(
+        *("run", str(folder), "--name", "night", "--rule", "greedy", "--trials", "1"),
+        *("--proposer", "agent", "--set", "proposer.command=claude", *more),
+        server=server, CLAUDE_CONFIG_DIR=str(place / "claude"), **model.variables,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def editor(seen: list[str]) -> Steps:
+    task = yield "Read", {"file_path": "TASK.md"}
+    assert "proposal.json" in task, task
+    program = yield "Read", {"file_path": "fit.py"}
+    assert "args.x" in program, program
+    seen.append((yield "Bash", {"command": "touch escaped", "description": "run a command"}))
+    change = {"file_path": "fit.py", "old_string": '{"x": args.x}', "new_string": '{"x": args.x - 1}'}
+    yield "Edit", change
+    yield "Read", {"file_path": "proposal.json"}
+    why = {"old_string": '"rationale": ""', "new_string": '"rationale": "One less is better."'}
+    yield "Edit", {"file_path": "proposal.json", **why}
+    return "I subtracted one."
+
+
+@pytest.mark.skipif(
+    shutil.which("claude") is None, reason="there is no program claude: npm install -g @anthropic-ai/claude-code"
+)
+def test_it_edits_and_says_why_and_what_it_costs_and_runs_no_command(tmp_path: Path, home: Path, server: str) -> None:
+    folder, seen = quadratic(tmp_path / "quad"), list[str]()
+    with ClaudeModel(editor(seen)) as model:
+        run(folder, model, tmp_path, server)
+    trial = status("night")["trials"][1]
+    assert (trial["proposer"], trial["model"], trial["verdict"]) == ("agent", "claude", "keep"), trial
+    assert "One less is better." in json.dumps(trial)
+    assert trial["usd"] and trial["usd"] > 0, "Claude Code states a price itself"
+    assert seen and not list(tmp_path.rglob("escaped")), seen
+    assert (tmp_path / "claude").is_dir(), "its own files are where its variable says"

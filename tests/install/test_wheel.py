@@ -1,13 +1,107 @@
-"""The wheel: what is in it, that it runs outside of a checkout, and that its names take nobody's place silently."""
+"""The wheel: what is in it, that its names take nobody's place silently, and the whole way of somebody who installs it."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import venv
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.installed import CHECKOUT, Installed, install, source, wheel
+from tests.support.processes import wait_for
+
+# Nightshift as a wheel, built from this tree, and an environment that has it and not the checkout.
+
+CHECKOUT = Path(__file__).parents[2]
+BUILD = "import setuptools.build_meta as build; build.build_wheel('dist')"
+STRAY = ("tests/__init__.py", "tests/test_stray.py", "benchmarks/__init__.py", "docs/conf.py", "runs/night-1/log.txt")
+"""What lies beside the packages in a checkout, and is no part of a wheel."""
+
+
+def source(folder: Path) -> Path:
+    """A copy of what a wheel is built from, with strangers beside it: the build leaves files where it runs."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout.split("\0")
+    for name in filter(None, names):
+        top = name.partition("/")[0]
+        if top not in ("tests", "docs", "benchmarks") and (CHECKOUT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(CHECKOUT / name, folder / name, follow_symlinks=False)
+    for name in STRAY:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def wheel(folder: Path) -> Path:
+    """The wheel of such a copy, built by the setuptools that is installed: nothing is downloaded."""
+    done = subprocess.run([sys.executable, "-c", BUILD], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (made,) = (folder / "dist").glob("*.whl")
+    return made
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A virtual environment with the wheel, and a folder and a user's home that are empty."""
+
+    prefix: Path
+    cwd: Path
+    home: Path
+
+    @property
+    def packages(self) -> Path:
+        return self.prefix / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
+
+    @property
+    def python(self) -> Path:
+        return self.prefix / "bin/python"
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Of a user who has set nothing."""
+        ours = ("NIGHTSHIFT_", "PREFECT_", "MLFLOW_", "XDG_", "PYTHON", "VIRTUAL_ENV")
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        path = f"{self.prefix}/bin:{os.environ['PATH']}"
+        return {**plain, "HOME": str(self.home), "PATH": path, **more}
+
+    def run(self, *command: str, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a command as that user."""
+        return subprocess.run(
+            command, cwd=cwd or self.cwd, env=self.environment(**more), capture_output=True, text=True, timeout=400
+        )
+
+    def nightshift(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return self.run(str(self.python), "-P", "-m", "flows.cli", *arguments, **more)
+
+
+def install(built: Path, place: Path) -> Installed:
+    """The wheel in an environment of its own, below `place`.
+
+    Our dependencies are those of the environment that runs the tests, which a line of a .pth file adds to the path. That
+    environment's own .pth files, and with them the checkout, are not read.
+    """
+    prefix = place / "environment"
+    venv.create(prefix, with_pip=False, symlinks=True)
+    installed = Installed(prefix, place / "empty folder", place / "user")
+    for folder in (installed.cwd, installed.home):
+        folder.mkdir()
+    (installed.packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    pip = [sys.executable, "-m", "pip", "--python", str(installed.python), "install", "--no-deps", "--no-index"]
+    done = subprocess.run([*pip, str(built)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return installed
+
 
 IMPORT = "import flows, tasks, blocks"
 PACKAGES = ("flows", "tasks", "environments", "blocks")
@@ -58,3 +152,66 @@ def test_beside_a_users_own_module_of_such_a_name_it_runs_and_a_mixture_is_refus
     assert alone.returncode == 0, alone.stderr
     assert mixed.returncode == 1 and "two projects are mixed" in mixed.stderr
     assert str(tmp_path) in mixed.stderr and str(installed.packages) in mixed.stderr
+
+
+# The whole way of somebody who installs it: campaigns in an empty folder, a kill, deployments.
+
+
+@pytest.fixture
+def data(installed: Installed) -> Path:
+    return installed.home / ".local/share/nightshift"
+
+
+def campaign(installed: Installed, name: str) -> dict[str, Any]:
+    shown = installed.nightshift("status", name, "--json")
+    assert shown.returncode == 0, shown.stderr
+    document: dict[str, Any] = json.loads(shown.stdout)
+    return document
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_campaign_is_killed_resumed_and_reported(installed: Installed, data: Path) -> None:
+    options = ["--name", "night", "--trials", "4", "--rule", "greedy", "--tracking", "off"]
+    command = [f"{installed.prefix}/bin/nightshift", "run", "showcase", *options]
+    with subprocess.Popen(
+        command, cwd=installed.cwd, env=installed.environment(), stdout=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        wait_for((data / "night/trials/0001").exists, seconds=400)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert campaign(installed, "night")["state"] == "interrupted"
+    resumed = installed.nightshift("resume", "night")
+    assert resumed.returncode == 0, resumed.stderr
+    finished = campaign(installed, "night")
+    assert finished["state"] == "finished"
+    assert [row["trial"] for row in finished["trials"]] == [0, 1, 2, 3, 4]
+    assert installed.nightshift("report", "night").returncode == 0
+    assert (data / "night/report.html").is_file()
+    checks = {each["name"]: each for each in json.loads(installed.nightshift("doctor", "--json").stdout)["checks"]}
+    assert str(data) in checks["home"]["fact"] and list(installed.cwd.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_catalogue_is_deployed_and_a_run_of_it_is_a_campaign(installed: Installed, tmp_path: Path) -> None:
+    up = installed.nightshift("up")
+    try:
+        assert up.returncode == 0, up.stdout + up.stderr
+        login = (installed.home / ".local/share/nightshift/.prefect/auth").read_text().strip()
+        (url,) = re.findall(r"PREFECT_API_URL=(\S+)", up.stdout)
+        (deploy,) = re.findall(r"^ +deploy +\S*prefect (.*)$", up.stdout, re.MULTILINE)
+
+        def prefect(*arguments: str) -> None:
+            more = {"PREFECT_API_URL": url, "PREFECT_API_AUTH_STRING": login, "PREFECT_HOME": str(tmp_path / "prefect")}
+            command = [str(installed.python), "-m", "prefect", *arguments]
+            done = installed.run(*command, cwd=tmp_path, **more)
+            assert done.returncode == 0, done.stdout + done.stderr
+
+        prefect(*shlex.split(deploy))
+        advanced = json.dumps({"rule": "greedy", "tracking": "off"})
+        parameters = ["environment=showcase", "name=deployed", "trials=1", f"advanced={advanced}"]
+        options = [word for parameter in parameters for word in ("-p", parameter)]
+        prefect("deployment", "run", "campaign/campaign", *options, "--watch")
+        assert campaign(installed, "deployed")["state"] == "finished"
+    finally:
+        installed.nightshift("down", "--now")

@@ -6,12 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 
+from tasks.system import interrupt
 from tests.support.processes import wait_for
 
 
@@ -73,3 +77,30 @@ def test_a_killed_keeper_takes_its_program_along(tmp_path: Path) -> None:
         wait_for(lambda: lives(log))
         process.kill()
         wait_for(lambda: not psutil.pid_exists(lives(log)[0]))
+
+
+# Signals that are noted while a campaign runs, and threads that are asked to stop.
+
+
+def test_a_signal_is_raised_where_somebody_looks_and_forgotten_after_the_block() -> None:
+    with interrupt.deferred():
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.check()
+    interrupt.check()
+
+
+def test_a_signal_ends_a_wait_of_another_thread() -> None:
+    ended = list[float]()
+
+    def wait() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.wait(60)
+        ended.append(time.monotonic())
+
+    with interrupt.deferred():
+        thread = threading.Thread(target=wait)
+        thread.start()
+        os.kill(os.getpid(), signal.SIGTERM)
+        thread.join(30)
+    assert ended

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from flows.status import document, under_way
-from flows.views.terminal import WHOLE, cleaned
+from flows.status import document, rows, summary, under_way
+from flows.views import overview
+from flows.views.terminal import LONGEST, WHOLE, clean, cleaned
 from flows.watch import CampaignWatch, live_view
 from tasks.record import reconcile, record
 from tasks.store import workspace
@@ -21,9 +24,9 @@ from tasks.store.approval import Parked, park
 from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
-from tasks.trial import Proposal
+from tasks.trial import History, Params, Proposal
 from tests.support.histories import tried
-from tests.support.ledgers import created
+from tests.support.ledgers import created, filled
 from tests.support.processes import wait_for
 from tests.support.terminals import printed, terminal
 
@@ -134,3 +137,51 @@ def test_on_a_terminal_the_live_view_stands_below_the_lines_and_is_gone_in_the_e
     shown = b"".join(written).decode()
     assert "training" in shown and "as a test says" in shown and shown.count("keep") == 1
     assert "\x1b[?25h" in shown[-120:], "the cursor is back"
+
+
+# What the terminal shows: every line within the edge, honest words, and nothing hostile let through.
+
+
+WIDTHS = (60, 120)
+EVIL = "red [bold red]alert[/] \x1b[2J\x1b]0;title\x07 \u202egnp.exe\r\nsecond line \x9b31m"
+PARAMS: Params = {"learning_rate": 2e-5, "num_envs": 8, "act": "tanh"}
+OTHERS: Params = {"learning_rate": 1.6e-3, "num_envs": 32, "act": "tanh"}
+
+
+def test_what_is_not_printable_is_written_out_and_what_is_huge_is_cut() -> None:
+    assert clean("a\x1b[31mb\x07\u202e\x9b\ud800") == r"a\x1b[31mb\x07\u202e\x9b\ud800"
+    assert clean(" two\r\nlines\tand  more ") == "two lines and more"
+    assert len(clean("x" * 10**6)) < 2 * LONGEST
+    hidden = cleaned({"\x1b": [{"deep": ("\x07", 1, None, True)}]})
+    assert hidden == {r"\x1b": [{"deep": [r"\x07", 1, None, True]}]}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_text_of_a_campaign_reaches_the_terminal_as_it_is(tmp_path: Path, width: int) -> None:
+    params: Params = {"learning_rate": EVIL, "日本" * 40: 1, "act": EVIL * 40}
+    history: History = (tried((), 50.0, params=PARAMS, higher_is_better=False),)
+    for score in (None, 48.0):
+        history += (tried(history, score, params=params, higher_is_better=False),)
+    hostile = tuple(replace(trial, proposal=replace(trial.proposal, rationale=EVIL)) for trial in history)
+    ledger = filled(created(tmp_path, tracking="off"), hostile)
+    ledger.event("end", state="finished", reason=EVIL)
+    found = document(ledger)
+    lines = [*map(overview.trial_line, found["trials"])]
+    lines += overview.campaign_lines([summary(ledger) | {"environment": EVIL}])
+    cut = [printed(line, width, screen=True).rstrip("\n") for line in lines]
+    assert max(map(cell_len, cut)) <= width
+    shown = printed(partial(overview.show, found, ledger.path), width, screen=True) + "\n".join(cut)
+    shown += printed(live_view(cleaned(found)), width, screen=True)
+    assert all(line.isprintable() for line in shown.splitlines()) and r"\x1b[2J" in shown
+    assert "[bold red]" in shown, "markup is text"
+
+
+def test_the_line_of_a_trial_has_its_gain_and_what_was_changed_of_the_champion() -> None:
+    first = tried((), 5.0, params=PARAMS, higher_is_better=False)
+    better = tried((first,), 3.0, params=OTHERS, higher_is_better=False)
+    crash = tried((first, better), None, params=PARAMS, higher_is_better=False)
+    lines = [overview.trial_line(row).plain for row in rows((first, better, crash))]
+    assert lines[0].split()[:4] == ["+", "0", "keep", "5"] and "the baseline" in lines[0]
+    assert lines[1].split()[:5] == ["+", "1", "keep", "3", "+2"], "positive where it is better"
+    assert "learning_rate 2e-05 → 0.0016, num_envs 8 → 32" in lines[1] and "act" not in lines[1]
+    assert lines[2].index("exited with status 3") < lines[2].index("learning_rate"), "why it crashed comes first"
