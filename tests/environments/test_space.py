@@ -35,6 +35,13 @@ def test_a_grid_goes_from_end_to_end_without_repeating_itself(parameter: Float |
     assert [parameter.check(value) for value in grid] == list(grid)
 
 
+@pytest.mark.parametrize("log", [False, True])
+def test_every_whole_number_of_a_range_is_drawn_the_ends_included(log: bool) -> None:
+    rng = np.random.default_rng(0)
+    parameter = Int(low=1, high=5, log=log, default=2)
+    assert {parameter.sample(rng) for _ in range(300)} == {1, 2, 3, 4, 5}
+
+
 def test_true_and_one_are_two_values_of_a_choice() -> None:
     parameter = Choice(values=(1, True), default=1)
     assert [type(parameter.check(value)) for value in (1, 1.0, True)] == [int, int, bool]
