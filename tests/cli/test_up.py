@@ -162,7 +162,7 @@ def test_up_stays_is_mended_is_used_and_goes_down(
     assert done.returncode == 0, done.stderr
     assert notes(directory)["server"] == server, "the last that leaves does not stop what stays"
     (run,) = ask(server, "/flow_runs/filter", running)
-    assert run["name"] == "one (quad)"
+    assert run["name"] == "one"
     tasks = {task["name"] for task in ask(server, "/task_runs/filter", running)}
     assert {"train quad 0", "train quad 1"} <= tasks
     assert ask(server, "/logs/filter", running), "logs come with the password too"
