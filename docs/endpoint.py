@@ -72,7 +72,7 @@ class Trial:
                 self.seconds = now - ready if ready else 0.0
                 if self.stop.is_set() or self.seconds >= asked["budget_seconds"]:
                     stopped = now
-                    process.terminate()  # it may save now
+                    os.killpg(process.pid, signal.SIGTERM)  # it may save now, and so may what it has started
             late = stopped is not None and now - stopped > asked["grace_seconds"]
             forgotten = now - self.asked > asked["lease_seconds"]
             if self.kill.is_set() or late or forgotten:

@@ -83,6 +83,29 @@ def test_a_training_ends_with_its_budget_or_earlier_where_it_is_cut_or_loses(
     assert not endpoint.left and not open_jobs(home)
 
 
+def test_at_the_end_of_the_budget_what_a_program_has_started_is_told_to_save_too(
+    tmp_path: Path, home: Path, endpoint: RunningEndpoint
+) -> None:
+    child = (
+        "import pathlib, signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: None)\n"
+        "pathlib.Path(sys.argv[1], 'progress.jsonl').write_text('{\"ready\": true}\\n')\n"
+        "signal.pause()\n"
+        "pathlib.Path(sys.argv[1], 'model.json').write_text('{\"x\": 2}')\n"
+    )
+    parent = FIT.partition('(args.out / "model.json")')[0] + (
+        "import signal, subprocess, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: None)\n"
+        f"subprocess.run([sys.executable, '-c', {child!r}, str(args.out)], check=True)\n"
+    )
+    environment = problem(tmp_path, endpoint.url, parent).model_copy(update={"budget_seconds": 0.6})
+
+    run = trained(environment, tmp_path)
+
+    assert run.error is None
+    assert not endpoint.left and not open_jobs(home)
+
+
 def test_a_program_that_fails_there_or_cannot_be_sent_is_a_crash_with_its_reason(
     tmp_path: Path, home: Path, endpoint: RunningEndpoint
 ) -> None:
