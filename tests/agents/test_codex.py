@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +22,7 @@ from tests.support.web import Handler, serving
 Steps = Generator[Any, str, str]
 
 
-class ScriptedModel:
+class ScriptedModel(ABC):
     """An endpoint on a free port of the loopback interface, from `with` on.
 
     `steps` yields what the model asks for, is sent what came of it, and returns its last message.
@@ -39,9 +40,9 @@ class ScriptedModel:
     def __exit__(self, *_: object) -> None:
         self._serving.__exit__(None, None, None)
 
+    @abstractmethod
     def answer(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
         """The events of the answer to one request."""
-        raise NotImplementedError
 
 
 class _Handler(Handler):
