@@ -46,6 +46,7 @@ Named = tuple[str, str]
 """What a side is called, and its configuration: a file, or JSON."""
 OF_THE_TASK = (STEPS, "policy", "env_wrapper", "vec_env_wrapper", "frame_stack")
 """What the defaults have as the tuned ones have it: with another task there is nothing to compare."""
+PYTHON_TAG = re.compile(r"!!python/[\w/:.]+")
 ZOO_TRAIN = (
     "python -m rl_zoo3.train --algo {algo} --env {env} --conf-file {{config}} --seed {{seed}} -f {{out}} --eval-freq -1"
 )
@@ -171,22 +172,14 @@ def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Valu
     return OwnScript(train, evaluate, project, minutes).question(a, b, draft, overrides)
 
 
-class _OrderedLoader(yaml.SafeLoader):  # type: ignore[misc]
-    """Reads the ordered dictionaries and tuples that RL Zoo writes beside a trained model, as lists."""
-
-
-_OrderedLoader.add_multi_constructor(
-    "tag:yaml.org,2002:python/", lambda loader, suffix, node: loader.construct_sequence(node, deep=True)
-)
-
-
 def _of_logs(folder: Path) -> tuple[Path, str, dict[str, Any]] | str:
     """The same of a folder such as logs/ppo/CartPole-v1_1, as `rl_zoo3.train` leaves it."""
     file = next(iter(folder.rglob("args.yml")), None)
     if file is None:
         return "there is no args.yml below it"
     files = (file, file.with_name("config.yml"))
-    stated, tuned = (dict(_OrderedLoader(each.read_text()).get_single_data()[0]) for each in files)
+    # Ordered dictionaries and tuples, which without their tags are lists.
+    stated, tuned = (dict(yaml.safe_load(PYTHON_TAG.sub("", each.read_text()))[0]) for each in files)
     return Path(stated["algo"]), stated["env"], {key: value for key, value in tuned.items() if value is not None}
 
 
@@ -200,9 +193,8 @@ def interpreter(command: str, folder: Path) -> str:
     named = next(words, "python")
     if "/" not in named and not shutil.which(named):
         return ""
-    file = str(folder / named) if "/" in named else named
     try:  # it may be a shim, which chooses one by the folder
-        answer = subprocess.check_output([file, "-c", "import sys; print(sys.executable)"], cwd=folder, text=True)
+        answer = subprocess.check_output([named, "-c", "import sys; print(sys.executable)"], cwd=folder, text=True)
     except (OSError, subprocess.CalledProcessError) as fault:
         raise Refused(f"--train: {named} does not run: {fault}") from fault
     path = Path(answer.strip())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +87,9 @@ def _parts(value: object) -> tuple[str, Any]:
 
 def _sampler(path: Path) -> Path | None:
     """The file with the ranges: above the entry's, in a checkout of RL Zoo, in its virtual environment, or ours."""
-    above, spec = path.resolve().parent.parent, find_spec("rl_zoo3")
-    installed = Path(_runner.python_of(path) or "nowhere").glob(f"lib/python3*/site-packages/rl_zoo3/{SAMPLER}")
-    ours = [Path(spec.origin).with_name(SAMPLER)] if spec and spec.origin else []
-    likely = [above / SAMPLER, above / "rl_zoo3" / SAMPLER, *installed, *ours]
+    above, prefix = path.resolve().parent.parent, Path(_runner.python_of(path) or sys.prefix)
+    installed = prefix.glob(f"lib/python3*/site-packages/rl_zoo3/{SAMPLER}")
+    likely = (above / SAMPLER, above / "rl_zoo3" / SAMPLER, *installed)
     return next((each for each in likely if each.is_file()), None)
 
 

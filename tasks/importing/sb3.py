@@ -37,11 +37,6 @@ DEFAULTS: dict[str, dict[str, float]] = {
     "ARS": {"learning_rate": 0.02},
 }
 """The algorithms whose models the judge can play, with what their constructors take where a program says nothing."""
-SEARCHED = {name for defaults in DEFAULTS.values() for name in defaults} | {
-    "ent_coef", "vf_coef", "max_grad_norm", "train_freq", "gradient_steps", "target_update_interval",
-    "exploration_final_eps", "learning_starts", "policy_delay", "target_kl", "use_sde", "sde_sample_freq",
-}  # fmt: skip
-"""Arguments of constructors that say how is learned."""
 STEPS = "total_timesteps"
 MODULES = ("stable_baselines3", "sb3_contrib")
 COMMON = sys.stdlib_module_names | {*MODULES, "gymnasium", "gym", "numpy", "torch", "yaml", "wandb", "optuna", "rich"}
@@ -49,7 +44,9 @@ COMMON = sys.stdlib_module_names | {*MODULES, "gymnasium", "gym", "numpy", "torc
 MAKING = frozenset({"render_mode", "n_envs", "seed", "start_index", "monitor_dir", "vec_env_cls", "wrapper_class"})
 """Arguments of what makes environments that are none of the environment's."""
 SHOWN = frozenset({"env", "policy", "verbose", "device", "seed", "tensorboard_log"})
-"""Arguments of a constructor that nobody searches."""
+"""Arguments of a constructor that say nothing of learning."""
+KEPT = SHOWN | {"buffer_size", "optimize_memory_usage", "stats_window_size"}
+"""Those that nobody searches."""
 JUDGED, LIMIT = "judged_env", 1000
 REGISTER = """\
 \"\"\"The problem as the judge makes it.\"\"\"
@@ -194,7 +191,7 @@ def space(algorithm: str, stated: Mapping[str, object]) -> dict[str, dict[str, A
     """Ranges around what the constructor gets, or takes by default; none around 0 and 1, which may be ends."""
     return guesses({
         name: value for name, value in {**DEFAULTS[algorithm], **stated}.items()
-        if name in SEARCHED and (isinstance(value, bool) or is_number(value)) and value not in (0, 1)
+        if name not in KEPT and (isinstance(value, bool) or is_number(value)) and value not in (0, 1)
     })  # fmt: skip
 
 
