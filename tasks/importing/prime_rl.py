@@ -7,11 +7,9 @@ known that the train.toml of vivekvkashyap/autoresearch-rl has (February 2026). 
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +28,14 @@ RENAMED = {
     "orchestrator.sampling.temperature": "orchestrator.train.sampling.temperature",
 }
 """Old keys, and today's of the same meaning."""
-SETTINGS = {
-    "max_steps": "budget_steps",
-    "model.name": "prepare.settings.model",
-    "orchestrator.eval.num_examples": "text.questions",
-    "orchestrator.eval.sampling.max_tokens": "text.max_tokens",
-    "orchestrator.eval.sampling.max_completion_tokens": "text.max_tokens",
-}
+SETTINGS = {"max_steps": "budget_steps", "model.name": "prepare.settings.model"}
 """Keys that one of environment.toml takes the place of."""
-MOST_QUESTIONS = 500
-"""That a bundled judge has to search with."""
+OLD_SOURCES = ("orchestrator.env", "orchestrator.eval.env")
+SOURCES = (*OLD_SOURCES, "orchestrator.train.source", "orchestrator.eval.source")
 NOT_CARRIED = (
     "output_dir", "run", "clean", "resume", "ckpt", "wandb", "monitors", "inference_gpu_ids", "trainer_gpu_ids",
     "deployment", "slurm", "model", "trainer.model.name", "orchestrator.model.name", "orchestrator.renderer",
-    "weight_broadcast", "orchestrator.eval",
+    "weight_broadcast", "orchestrator.eval", *SOURCES,
 )  # fmt: skip
 """Keys that slot, environment, judge or MLflow set here, themselves and all below them."""
 GONE = (
@@ -51,8 +43,6 @@ GONE = (
     "trainer.loss.kl_tau",
 )  # fmt: skip
 """Keys of old files that are gone, or mean something else now."""
-OLD_SOURCES = ("orchestrator.env", "orchestrator.eval.env")
-SOURCES = (*OLD_SOURCES, "orchestrator.train.source", "orchestrator.eval.source")
 TASKSETS = ("gsm8k", "reverse_text")
 """prime-rl's packages of questions that a bundled environment of the same name has a taskset for."""
 COPIED = ("prepare.py", "taskset.py")
@@ -79,31 +69,29 @@ class PrimeRl(Importer):
         constants = path.parent / CONSTANTS
         if constants.is_file() and (budget := BUDGET.search(_original.read_text(constants))):
             settings["budget_seconds"] = int(budget[1])
+        reasons = dict.fromkeys(GONE, "of an old prime-rl: gone, or it means something else now") if is_old else {}
+        reasons |= dict.fromkeys(NOT_CARRIED, "set by the slot, the environment, the judge or MLflow here")
         tuned: dict[str, Any] = {}  # by today's dotted keys
         left: list[Term] = []
         for key, value in stated.items():
-            setting, now, why = SETTINGS.get(key, ""), RENAMED.get(key, key), ""
-            if setting == "prepare.settings.model" or (setting and value > 0):  # -1: all questions
-                settings[setting] = min(value, MOST_QUESTIONS) if setting == "text.questions" else value
-            elif key in SOURCES:
-                why = "only its questions are carried" if any({*one} - {"id", "name", "env"} for one in value) else ""
-            elif _is_below(now, NOT_CARRIED):
-                why = "set by the slot, the environment, the judge or MLflow here"
-            elif is_old and _is_below(now, GONE):
-                why = "of an old prime-rl: gone, or it means something else now"
+            now = RENAMED.get(key, key)
+            why = next((why for above, why in reasons.items() if f"{now}.".startswith(f"{above}.")), "")
+            if key in SETTINGS:
+                settings[SETTINGS[key]] = value
+            elif why:
+                left.append(Term(f"{key} = {value!r}"[:60], why))
             else:
                 tuned[now] = value
-            if why:
-                left.append(Term(f"{key} = {value!r}"[:60], why))
         files = _laid_over(environments.find(base), settings, tuned, is_old, left)
         return Imported(settings["title"], f"prime-rl's {path}", files, tuple(left), WARNINGS)
 
 
-def _keys() -> Any:
-    """The trainer, which knows the names of parameters. It finds `_program` by the name that it has in a workspace."""
-    if (folder := str(plugins.folder(TRAINERS))) not in sys.path:
-        sys.path.append(folder)
-    return importlib.import_module(f"{TRAINERS}.prime_rl")
+def _put(table: Any, key: str, value: object) -> None:
+    """Set a dotted key."""
+    *above, last = key.split(".")
+    for part in above:
+        table = table.setdefault(part, {})
+    table[last] = value
 
 
 def _laid_over(
@@ -111,19 +99,17 @@ def _laid_over(
 ) -> dict[str, str | Path]:
     """The files of a bundled environment with a configuration laid over; what of it does not fit is added to `left`."""
     document, table = tomlkit.parse((bundled / FILE).read_text("utf-8")), plugins.read_toml(bundled / FILE)
-    keys = _keys()
     document.pop(environments.VARIANTS, None)
     model = table["prepare"]["settings"]["model"]
     if settings.get("prepare.settings.model", model) != model:
         settings["prepare.settings.model_revision"] = "main"
         left.append(Term("revision of the model", "main, which may change: pin prepare.settings.model_revision"))
     for key, value in settings.items():
-        *above, last = key.split(".")
-        inner: Any = document
-        for part in above:
-            inner = inner.setdefault(part, {})
-        inner[last] = value
-    names, rest = {dotted: name for name, dotted in keys.DOTTED.items()}, {}
+        _put(document, key, value)
+    trainer = _original.parsed(plugins.folder(TRAINERS) / "prime_rl.py")  # whose parameters have names of their own
+    dotted = _original.entries(_original.assigned(trainer)["DOTTED"])
+    names = {_original.literal(key): name for name, key in dotted.items()}
+    train = tomllib.loads((bundled / TRAIN).read_text("utf-8")) if is_old else {}
     for key, value in tuned.items():
         name = names.get(key, key)
         if one := document["space"].get(name):  # it is written over train.toml: the baseline gets its value
@@ -135,25 +121,20 @@ def _laid_over(
         elif name in table["fixed"]:
             document["fixed"][name] = value
         else:
-            rest[key] = value
-    below = tomllib.loads((bundled / TRAIN).read_text("utf-8")) if is_old else {}
+            _put(train, key, value)
     first = (bundled / "program.md").read_text("utf-8").partition("\n## ")[0].partition("\n")[2].strip()
     return {
         FILE: tomlkit.dumps(document),
-        TRAIN: tomlkit.dumps(keys.laid_over(below, keys.as_tables(rest))),
+        TRAIN: tomlkit.dumps(train),
         "program.md": f"# {settings['title']}\n\n{first}\n",
         **{name: bundled / name for name in COPIED},
     }
 
 
-def _is_below(key: str, above: Iterable[str]) -> bool:
-    return any(f"{key}.".startswith(f"{one}.") for one in above)
-
-
 def _bundled(stated: Mapping[str, Any], path: Path) -> str:
     """The bundled environment that asks the same questions."""
-    sources = [one for key in SOURCES for one in stated.get(key) or [] if isinstance(one, dict)]
-    names = [str(name) for one in sources for name in (one.get("id"), _keys().at(one, "env.taskset.id")) if name]
+    sources = [dict(_original.flat(one)) for key in SOURCES for one in stated.get(key) or [] if isinstance(one, dict)]
+    names = [str(one[key]) for one in sources for key in ("id", "env.taskset.id") if key in one]
     # primeintellect/reverse-text@0.1 -> reverse_text
     plain = {name.rpartition("/")[2].partition("@")[0].replace("-", "_").lower() for name in names}
     if len(plain) != 1 or not plain <= {*TASKSETS}:
