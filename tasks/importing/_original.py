@@ -26,7 +26,8 @@ NOT_COPIED = (
     "goes under readable, by the original's path"
 )
 Literal = bool | int | float | str
-ARITHMETIC = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
+ARITHMETIC = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Call, ast.Name, ast.Load)
+KINDS = {"int": int, "float": float}
 SWITCHES = {"store_true": False, "store_false": True}
 """What argparse's switches are where they are not given, by their action."""
 T = TypeVar("T")
@@ -88,19 +89,14 @@ def yaml_table(path: Path, *required: str) -> Table | str:
 
 
 def folder_with(names: Iterable[str], below: Path) -> Path:
-    """The nearest folder above a file that has all of these: from there the original tool was started.
-
-    Raises:
-        Refused: there is none, or a name leads out of it, so that strange files would be copied.
+    """The nearest folder above a file that has all of these in it: from there the original tool was started. Refused if
+    there is none: names that lead out of it would have strange files copied.
     """
     wanted = [*names]
-    for name in wanted:
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise Refused(f"{below}: {name!r} leads elsewhere: state it from the folder that the original starts in")
     for folder in list(below.resolve().parents)[:UP]:
-        if all((folder / name).exists() for name in wanted):
+        if all((folder / name).exists() and (folder / name).resolve().is_relative_to(folder) for name in wanted):
             return folder
-    raise Refused(f"{below}: none of the {UP} folders above it has {' and '.join(wanted)}: correct the names")
+    raise Refused(f"{below}: none of the {UP} folders above it has {' and '.join(wanted)} in it: correct the names")
 
 
 def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
@@ -138,23 +134,15 @@ def script(place: str) -> ast.Module | str:
         return str(unreadable)
 
 
-def literal(node: ast.expr | None) -> Literal | None:
-    """A literal, or arithmetic of literals, as a value; None if it is anything else."""
-    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("int", "float") and len(node.args) == 1:
-        return _as_kind(literal(node.args[0]), ast.unparse(node.func))  # int(1e6)
+def literal(node: ast.expr | None, kind: str = "") -> Literal | None:
+    """A literal, or arithmetic such as `int(1e6)`, as a value; None if it is anything else. (kind: of a number)"""
     if node is None or not all(isinstance(part, ARITHMETIC) for part in ast.walk(node)):
         return None
-    with suppress(ArithmeticError, TypeError):
-        value = eval(compile(ast.Expression(node), "", "eval"), {"__builtins__": {}})  # of nothing but literals
-        return value if isinstance(value, Literal) else None
+    with suppress(ArithmeticError, TypeError, ValueError, NameError):
+        value = eval(compile(ast.Expression(node), "", "eval"), {"__builtins__": KINDS})  # which know no other name
+        is_other = kind in KINDS and type(value) in KINDS.values()
+        return KINDS[kind](value) if is_other else value if isinstance(value, Literal) else None
     return None
-
-
-def _as_kind(value: Literal | None, kind: str) -> Literal | None:
-    """A number as whole or real as its type says."""
-    if kind == "float" and type(value) is int:
-        return float(value)
-    return int(value) if kind == "int" and isinstance(value, float) and value.is_integer() else value
 
 
 def constants(tree: ast.Module) -> dict[str, Literal]:
@@ -170,12 +158,14 @@ class Options(NamedTuple):
 
     dataclass: str
     """The class that it gives to `tyro.cli`; empty: argparse has them."""
-    values: dict[str, Literal]
-    """Those whose default is a number, a switch or a text."""
-    others: list[str]
-    """Those with another default, such as None or a list, or without one."""
+    stated: dict[str, Literal | None]
+    """Their defaults, if these are numbers, switches or texts; None: another one, such as a list, or none."""
     flags: set[str]
     """Switches of argparse that take no value."""
+
+    @property
+    def values(self) -> dict[str, Literal]:
+        return {name: value for name, value in self.stated.items() if value is not None}
 
 
 def options(tree: ast.Module) -> Options:
@@ -186,13 +176,8 @@ def options(tree: ast.Module) -> Options:
     if not name:
         return _argparse_options(tree)
     fields = [line for line in classes[name].body if isinstance(line, ast.AnnAssign)]
-    stated = {ast.unparse(line.target): _as_kind(literal(line.value), ast.unparse(line.annotation)) for line in fields}
-    return _parted(name, stated, set())
-
-
-def _parted(dataclass: str, stated: Mapping[str, Literal | None], flags: set[str]) -> Options:
-    values = {name: value for name, value in stated.items() if value is not None}
-    return Options(dataclass, values, [name for name in stated if name not in values], flags)
+    stated = {ast.unparse(line.target): literal(line.value, ast.unparse(line.annotation)) for line in fields}
+    return Options(name, stated, set())
 
 
 def _argparse_options(tree: ast.Module) -> Options:
@@ -201,12 +186,11 @@ def _argparse_options(tree: ast.Module) -> Options:
         words = {word.arg: named.get(ast.unparse(word.value), word.value) for word in call.keywords if word.arg}
         flags = [flag for flag in map(literal, call.args) if isinstance(flag, str)]
         name = next((flag for flag in flags if flag.startswith("--")), flags[0] if flags else "").lstrip("-")
-        value = literal(words.get("default"))
+        stated[name] = literal(words.get("default"), ast.unparse(words["type"]) if "type" in words else "")
         if "action" in words:
             switches.add(name)
-            value = SWITCHES.get(str(literal(words["action"]))) if value is None else value
-        stated[name] = _as_kind(value, ast.unparse(words["type"]) if "type" in words else "")
-    return _parted("", stated, switches)
+            stated[name] = SWITCHES.get(str(literal(words["action"])), stated[name])
+    return Options("", stated, switches)
 
 
 def calls(tree: ast.AST, *names: str) -> Iterator[ast.Call]:

@@ -39,7 +39,7 @@ class Cleanrl(Importer):
             return "it never calls add_scalar, or makes a model of Stable-Baselines3"
         metric = _metric(path, tree)
         values = options.values
-        seeds = [name for name in (*values, *options.others) if is_seed(name) and type(values.get(name, 0)) is int]
+        seeds = [name for name, value in options.stated.items() if is_seed(name) and type(value or 0) is int]
         steps, problem = _option(values, STEPS, int), _option(values, PROBLEMS, str)
         own = {*options.flags, *seeds, steps}
         space = guesses({  # none around 0 and 1, which may be switches, ends or counts that cannot vary
@@ -49,7 +49,7 @@ class Cleanrl(Importer):
         })  # fmt: skip
         left = [Term("no time limit in a script", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")]
         carried = {*space, problem, steps, *seeds}
-        if rest := [name for name in (*values, *options.others) if name not in carried]:
+        if rest := [name for name in options.stated if name not in carried]:
             left.append(Term(f"at their defaults: {', '.join(rest)}", "no range can be guessed: put them into [space]"))
         if not seeds:
             left.append(Term("no option seed", "fresh runs differ only by chance and timing: give it seed"))
