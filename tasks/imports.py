@@ -23,14 +23,7 @@ from tasks.store import workspace
 SECONDS = 60.0
 FIND = """
 import importlib.util, json, sys
-
-def is_there(name):
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ValueError:  # it was loaded without a spec
-        return True
-
-print("found", json.dumps([name for name in sys.argv[1:] if is_there(name)]))
+print("found", json.dumps([*filter(importlib.util.find_spec, sys.argv[1:])]))
 """
 
 
@@ -93,4 +86,4 @@ def missing_in_taskset(environment: Environment) -> list[str]:
 def _imports(file: Path) -> list[str]:
     """The first parts of the modules that a file imports at its top."""
     top = [line for line in _original.parsed(file).body if isinstance(line, ast.Import | ast.ImportFrom)]
-    return sorted(_original.imports(ast.Module([*top], [])))
+    return sorted(_original.imports(ast.Module([*top], [])) - {"__main__"})
