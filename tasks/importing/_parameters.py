@@ -44,8 +44,6 @@ class ConvertedParameter:
     """That value."""
     lost: str = ""
     """What of it is not carried."""
-    is_json: bool = False
-    """Whether its values are texts of JSON, since environment.toml cannot hold them: null, or a list."""
 
 
 def sections(parameters: Mapping[str, ConvertedParameter]) -> dict[str, dict[str, Any]]:
@@ -55,20 +53,19 @@ def sections(parameters: Mapping[str, ConvertedParameter]) -> dict[str, dict[str
     return {"space": space, **({"fixed": fixed} if fixed else {})}
 
 
-def shown(value: Any, as_json: bool) -> Value:
-    return json.dumps(value, default=str) if as_json else value
+def held(value: Any) -> Value:
+    """A value as environment.toml can hold it: null, or a list, as a text of JSON, which programs/run.py reads."""
+    return value if is_plain(value) else json.dumps(value, default=str)
 
 
 def choice(values: Sequence[Any], default: object = None, lost: str = "") -> ConvertedParameter:
     """One of some values, each listed once; the baseline has the first one where it is not told or not among them."""
-    is_json = not all(map(is_plain, values))
-    distinct = list({(isinstance(each, bool), shown(each, is_json)): shown(each, is_json) for each in values}.values())
+    distinct = {(isinstance(each, bool), each): each for each in map(held, values)}  # True equals 1
+    first = next(iter(distinct.values()), "")
     if len(distinct) < 2:
-        return ConvertedParameter(fixed=distinct[0] if distinct else "", lost=lost, is_json=is_json)
-    wanted = shown(default, is_json)
-    known = [value for value in distinct if value == wanted and isinstance(value, bool) == isinstance(wanted, bool)]
-    table = {"type": "choice", "values": distinct, "default": (known or distinct)[0]}
-    return ConvertedParameter(table, lost=lost, is_json=is_json)
+        return ConvertedParameter(fixed=first, lost=lost)
+    wanted = distinct.get((isinstance(default, bool), held(default)), first)
+    return ConvertedParameter({"type": "choice", "values": [*distinct.values()], "default": wanted}, lost=lost)
 
 
 def number(

@@ -66,7 +66,6 @@ def imported(
         "metric": "" if control else metric, "name": ours, **how,
         "own": dict.fromkeys(seeds, "seed") | how.get("own", {}),
         "defaults": {each: one["default"] for each, one in keys.get("space", {}).items()},
-        "as_json": [each for each, one in parameters.items() if one.is_json],
     }  # fmt: skip
     judged: dict[str, Any] = {"judge": "command", "command": {"eval_cmd": "cp {out}/result.json {result}"}}
     if control:

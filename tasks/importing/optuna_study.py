@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -12,7 +11,7 @@ from environments.earlier_trials import MOST
 from environments.plugins import Refused
 from tasks.importing import EarlierTrial, Imported, Importer, Term, _runner
 from tasks.importing._original import REPOSITORY
-from tasks.importing._parameters import ConvertedParameter, choice, is_seed, number, shown
+from tasks.importing._parameters import ConvertedParameter, choice, held, is_seed, number
 from tasks.system.redact import without_passwords
 
 if TYPE_CHECKING:
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
-DIALECT = re.compile(r"(sqlite|postgresql|mysql|mariadb|oracle|mssql)(\+\w+)?://")
-SQLITE, SQLITE_HEAD = "sqlite:///", b"SQLite format 3\0"
+SQLITE = "sqlite:///"
 SLACK, SHORTEST, UNKNOWN = 3, 30, 600
 """The budget: so many times the longest finished trial, in seconds at least, and where none has finished."""
 OBJECTIVE = '''\
@@ -44,9 +42,10 @@ class OptunaStudy(Importer):
     """An Optuna study: the URL of its storage, an SQLite file or a journal; `#NAME` names one of several studies."""
 
     def read(self, place: str) -> Imported | str:
-        if not _is_storage(_parted(place)[0]):
+        where = _parted(place)[0]
+        if "://" not in where and not _head(where).startswith((b"SQLite format 3", b'{"op_code"')):
             return "neither the URL of a database (sqlite:///study.db) nor an SQLite file or journal of Optuna's"
-        study, shown_place = _study(place), without_passwords(_parted(place)[0])
+        study, shown_place = _study(place), without_passwords(where)
         trials, finished = study.get_trials(deepcopy=False), _best_first(study)
         distributions = {name: one for trial in trials for name, one in trial.distributions.items()}  # the newest each
         seeds = [name for name in distributions if is_seed(name)]
@@ -62,9 +61,8 @@ class OptunaStudy(Importer):
                 left.append(Term(f"{name}, conditional", "not in every trial there: here every trial has a value"))
         if pruned := sum(trial.state.name == "PRUNED" for trial in trials):
             left.append(Term(f"{pruned} pruned trials", "left out: what they last reported is no final value"))
-        for at, direction in enumerate(study.directions[1:], 2):
-            guard = f'a guard by [guards.value_{at}] direction = "{direction.name.lower()}"'
-            left.append(Term(f"objective {at}", f"a figure value_{at} beside the score; {guard}"))
+        if others := [f"value_{at}" for at in range(2, len(study.directions) + 1)]:
+            left.append(Term("further objectives", f"figures beside the score, for [guards]: {', '.join(others)}"))
         metric = (study.metric_names or ["value"])[0]
         took = [trial.duration.total_seconds() for trial in finished if trial.duration]
         seconds = max(math.ceil(SLACK * max(took)), SHORTEST) if took else UNKNOWN
@@ -80,7 +78,7 @@ class OptunaStudy(Importer):
             parameters=space,
             seeds=seeds,
             stand_ins=["optuna_call"],
-            left=tuple(left),
+            left=left,
             warnings=WARNINGS,
             history=tuple(_earlier(trial, space) for trial in ended[-MOST:]),
         )  # fmt: skip
@@ -100,16 +98,12 @@ def _parted(place: str) -> tuple[str, str]:
     return (place, "") if Path(place).exists() else (storage, name)
 
 
-def _is_storage(storage: str) -> bool:
-    if DIALECT.match(storage):
-        return True
-    head = _head(storage) if Path(storage).is_file() else b""
-    return head.startswith(SQLITE_HEAD) or b'"op_code"' in head.partition(b"\n")[0]
-
-
-def _head(file: str) -> bytes:
-    with Path(file).open("rb") as opened:
-        return opened.read(4096)
+def _head(storage: str) -> bytes:
+    """The first bytes of a file; none of what is no file."""
+    if not Path(storage).is_file():
+        return b""
+    with Path(storage).open("rb") as opened:
+        return opened.read(16)
 
 
 def _storage(place: str) -> BaseStorage:
@@ -117,13 +111,12 @@ def _storage(place: str) -> BaseStorage:
     from optuna.storages import JournalStorage, RDBStorage
     from optuna.storages.journal import JournalFileBackend
 
-    is_url = DIALECT.match(place) is not None
-    if is_url and not place.startswith(SQLITE):
-        return RDBStorage(place, skip_table_creation=True)
-    if not is_url and not _head(place).startswith(SQLITE_HEAD):
+    if _head(place).startswith(b"{"):
         return JournalStorage(JournalFileBackend(place))
-    path = Path(place.removeprefix(SQLITE).partition("?")[0]).resolve()
-    return RDBStorage(f"{SQLITE}file:{quote(str(path))}?mode=ro&uri=true", skip_table_creation=True)
+    if "://" not in place or place.startswith(SQLITE):
+        path = Path(place.removeprefix(SQLITE).partition("?")[0]).resolve()
+        place = f"{SQLITE}file:{quote(str(path))}?mode=ro&uri=true"
+    return RDBStorage(place, skip_table_creation=True)
 
 
 def _study(place: str) -> Study:
@@ -156,7 +149,7 @@ def _parameter(one: BaseDistribution, default: object) -> ConvertedParameter:
 
 
 def _earlier(trial: FrozenTrial, space: dict[str, ConvertedParameter]) -> EarlierTrial:
-    params = {name: shown(one, space[name].is_json) for name, one in trial.params.items() if name in space}
+    params = {name: held(one) for name, one in trial.params.items() if name in space}
     return EarlierTrial(params, _value(trial), f"Optuna's trial {trial.number}")
 
 

@@ -69,7 +69,7 @@ def test_every_distribution_becomes_a_parameter_and_the_best_trial_the_baseline(
         "depth": {"type": "int", "low": 1, "high": 9, "default": 3},
         "width": {"type": "choice", "values": [64, 128, 192, 256], "default": 128},
         "dropout": {"type": "choice", "values": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5], "default": 0.2},
-        "kind": {"type": "choice", "values": ['"sgd"', '"adam"', "null"], "default": '"sgd"'},
+        "kind": {"type": "choice", "values": ["sgd", "adam", "null"], "default": "sgd"},
     }
     assert table["fixed"] == {"seen": 7}
     assert (table["direction"], table["budget_seconds"], made.name) == ("maximize", 120, "night")

@@ -45,7 +45,6 @@ HOW: dict[str, Any] = {
     "own": {},  # parameter -> what of the run it gets: `seed`, `budget_steps` or `budget_seconds`
     "constants": {},  # file -> names that it assigns and a trial sets
     "defaults": {},  # values at the import: with them the program's own stay, so an edit of them counts
-    "as_json": [],  # parameters whose values are written as JSON
     "links": {},  # what stays in its place: where the program looks for it, in its home or its copy, and where it is
     "variables": {},
     "keeps_files": False,  # whether it runs in out/, so that what it writes beside itself is kept
@@ -99,7 +98,7 @@ class Numbers:
         if steps and target > 0:
             counted = {"step": int(min(self.step / target, 1.0) * steps), "step_target": steps}
         current = metrics if HOW["window"] == 1 else self.reported
-        shown = {HOW["name"] if name == HOW["metric"] else name: value for name, value in finite(current).items()}
+        shown = {HOW["name"] if name == HOW["metric"] else name: value for name, value in current.items()}
         return {"elapsed": float(report["elapsed_s"]), **counted, "metrics": shown}
 
     def leave(self, file: Path) -> None:
@@ -110,11 +109,7 @@ class Numbers:
             sys.exit(f"the program gave no {HOW['metric']!r}; it gave {', '.join(figures) or 'no number'}"[:400])
         if not math.isfinite(score):  # what it was before the training diverged is no score
             sys.exit(f"the program ended with {HOW['metric']} = {score}")
-        file.write_text(json.dumps({"score": score, "also": finite(figures)}))
-
-
-def finite(numbers: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in numbers.items() if math.isfinite(value) and len(name) <= 100}
+        file.write_text(json.dumps({"score": score, "also": figures}))
 
 
 class Tail:
@@ -122,24 +117,27 @@ class Tail:
 
     def __init__(self, file: Path) -> None:
         file.touch()
-        self.opened, self.rest = file.open("rb"), b""
+        self.opened, self.rest = file.open(encoding="utf-8", errors="replace"), ""
 
     def lines(self, is_last: bool) -> list[str]:
-        """Its new lines; one that has no end yet only with `is_last`."""
-        *whole, self.rest = (self.rest + self.opened.read()).split(b"\n")
-        whole += [self.rest] * is_last
-        return [part for line in whole for part in line.decode("utf-8", "replace").split("\r")]
+        """Its new lines, also those that a bar of progress ends; one that has no end yet only with `is_last`."""
+        *whole, self.rest = (self.rest + self.opened.read()).split("\n")
+        return whole + [self.rest] * is_last
 
 
 def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a trial as the program knows them, with the run's seed."""
     defaults, of_run = HOW["defaults"], {**config, "seed": config["seed"] % 2**31}
-    values = {
-        name: json.loads(value) if name in HOW["as_json"] else value
-        for name, value in config["params"].items()
-        if name not in defaults or defaults[name] != value
-    }
+    given = {name: value for name, value in config["params"].items() if defaults.get(name) != value}
+    values = {name: decoded(value) for name, value in given.items()}
     return {**values, **{name: of_run[key] for name, key in HOW["own"].items() if key == "seed" or of_run[key]}}
+
+
+def decoded(value: Any) -> Any:
+    """A list or null, which environment.toml holds as a text of JSON; any other value as it is."""
+    with suppress(ValueError):
+        return json.loads(value) if isinstance(value, str) and (value == "null" or value[:1] in "[{") else value
+    return value
 
 
 def words(program: str, params: Mapping[str, Any]) -> list[str]:
@@ -220,18 +218,11 @@ def train(program: str) -> None:
 def follow(command: list[str], copy: Path, environment: dict[str, str], steps: int, out: Path) -> None:
     """Run the program to its end, hand on what it reports, and leave the result, or end as it did."""
     printed, reported = Tail(out / "run.log"), Tail(out / "run/progress.jsonl")
-    numbers, is_over, cancel = Numbers(), False, HERE / "cancel"
-    if HOW["at_end"] == "finish":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # inherited
+    numbers, ended, cancel = Numbers(), [], HERE / "cancel"
+    # The program gets the signal too, and once is enough: it is to save then. To ignore it is inherited.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if HOW["at_end"] == "finish" else lambda *one: ended.append(one))
     with (out / "run.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=copy, env=environment, stdout=log, stderr=subprocess.STDOUT)
-
-    def end(*_: object) -> None:  # the program gets the signal too, and once is enough: it is to save then
-        nonlocal is_over
-        is_over = True
-
-    if HOW["at_end"] != "finish":
-        signal.signal(signal.SIGTERM, end)
     with (out / "progress.jsonl").open("a", buffering=1) as progress:
         progress.write("" if HOW["says_ready"] else '{"ready": true}\n')
         has_ended = False
@@ -243,9 +234,9 @@ def follow(command: list[str], copy: Path, environment: dict[str, str], steps: i
                 action = {"action": "cancel", "reason": cancel.read_text()}
                 (out / "run/control.json").write_text(json.dumps(action))
             time.sleep(0 if has_ended else POLL_SECONDS)
-    if process.returncode and not is_over:
+    if process.returncode and not ended:
         sys.exit(128 - process.returncode if process.returncode < 0 else process.returncode)
-    if is_over and HOW["at_end"] == "fail":  # its numbers are those of a part
+    if ended and HOW["at_end"] == "fail":  # its numbers are those of a part
         sys.exit("the program had not ended when its time was over")
     if HOW["metric"] and not HOW["evaluate"]:
         numbers.leave(out / "result.json")
