@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from autoresearch_rl.target.progress import emit_progress, numbers  # type: ignore[import-not-found]
 
 
-class SummaryWriter:
+class SummaryWriter(AbstractContextManager["SummaryWriter"]):
     """Takes scalars."""
 
     def __init__(self, log_dir: str | None = None, *_: Any, **__: Any) -> None:
@@ -27,9 +28,6 @@ class SummaryWriter:
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_, **__: None
-
-    def __enter__(self) -> SummaryWriter:
-        return self
 
     def __exit__(self, *_: object) -> None:
         pass

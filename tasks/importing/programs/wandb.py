@@ -11,7 +11,7 @@ import os
 from collections import UserDict
 from collections.abc import Mapping
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 from autoresearch_rl.target.progress import emit_progress, emit_ready, numbers  # type: ignore[import-not-found]
 
@@ -44,19 +44,13 @@ class Summary(UserDict[str, Any]):
         emit_progress(step=run.step, step_target=0, metrics=numbers({name: value}))
 
 
-class Run(Mock):
+class Run(MagicMock):
     """The one run of a trial. What is for the site takes every call, and does nothing."""
 
     step: int
 
     def _get_child_mock(self, /, **_: Any) -> Mock:
         return Mock()
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def log(self, data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
         """Report numbers; without `commit` the next ones belong to the same step."""
@@ -82,6 +76,7 @@ def __getattr__(name: str) -> Any:
 config, summary = Settings(_OWN), Summary()
 run = Run(config=config, summary=summary, step=0, dir=os.environ.get("AR_RUN_DIR", "."), id="nightshift", project="")
 run.name = run.group = "nightshift"
+run.__enter__.return_value = run
 log = run.log
 __version__ = "0"
 emit_ready()
