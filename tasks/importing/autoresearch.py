@@ -72,7 +72,7 @@ class Autoresearch(Importer):
         instructions = _original.read_text(page) if page.is_file() else ""
         constants, frozen = map(_original.constants, trees)
         space, seeds = _parameters.guesses(constants), [name for name in constants if _parameters.is_seed(name)]
-        metric, direction = _score(page, instructions, is_played)
+        metric, direction = ("return", "maximize") if is_played else _score(page, instructions)
         needs_hub = any(HUGGING_FACE & _original.imports(tree) for tree in trees)
         # The hub's token lies beside its cache and stays out of reach.
         hub = [str(Path(os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface", "hub"))] if needs_hub else []
@@ -119,18 +119,16 @@ def _is_played(folder: Path) -> bool:
     return path.is_file() and all(word in _original.read_text(path) for word in (f"def {POLICY}(", f"{ID} ="))
 
 
-def _score(page: Path, instructions: str, is_played: bool) -> tuple[str, str]:
+def _score(page: Path, instructions: str) -> tuple[str, str]:
     """The metric that the instructions have looked up in the log, and its direction by the words near its name."""
     looked_up = re.search(r"grep\s+(?:-\w+\s+)?[\"']\^?([A-Za-z_]\w*):", instructions)
-    metric = looked_up[1] if looked_up else ""
+    metric = looked_up[1] if looked_up else "a metric"
     near = " ".join(re.findall(rf"[^.\n]{{0,60}}\b{metric}\b[^.\n]{{0,60}}", instructions))
     less = bool(re.search(r"\b(lower|lowest|minimi[sz]e|smallest)\b", near, re.IGNORECASE))
     more = bool(re.search(r"\b(higher|highest|maximi[sz]e|largest)\b", near, re.IGNORECASE))
-    if is_played:
-        return metric or "return", "minimize" if less and not more else "maximize"
-    if not metric or less == more:
+    if not looked_up or less == more:
         raise Refused(
-            f"{page} does not say whether {metric or 'a metric'} is to be high or low: write 'get the lowest val_loss' "
+            f"{page} does not say whether {metric} is to be high or low: write 'get the lowest val_loss' "
             'there, and how it is read from the log, such as: grep "^val_loss:" run.log'
         )
     return metric, "minimize" if less else "maximize"

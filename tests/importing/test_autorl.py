@@ -64,7 +64,7 @@ def repository(folder: Path, train: str) -> Path:
 def test_the_judge_plays_the_agent_and_ignores_the_printed_score(tmp_path: Path) -> None:
     imported_from(repository(tmp_path / "theirs", TRAIN.replace("GAIN = 0.0", "GAIN = 1.0")), tmp_path / "here")
     environment = environments.load(tmp_path / "here", {"budget_seconds": 1})
-    assert (environment.metric, environment.direction, environment.budget_seconds) == ("avg_return", "maximize", 1)
+    assert (environment.metric, environment.direction, environment.budget_seconds) == ("return", "maximize", 1)
     done, score = run(environment, tmp_path / "0000")
     assert done.status == "finished", done.error
     assert score.value is not None and 100 < score.value <= 500, score.error
