@@ -14,7 +14,6 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 import environments
-from environments import earlier_trials
 from environments.plugins import Refused, require
 from flows.cli import validation
 from flows.cli.arguments import overrides_only
@@ -22,7 +21,7 @@ from flows.cli.options import Json, Settings, Trust
 from flows.server import server_process
 from flows.spec import permissions
 from flows.views import terminal
-from tasks.importing import HISTORY, Imported, imported
+from tasks.importing import Imported, imported
 from tasks.system.home import home
 
 TEMPLATE = Path(__file__).with_name("template")
@@ -134,10 +133,7 @@ def import_environment(place: str, to: Path | None) -> tuple[str, Imported]:
     folder = to or Path(f"{plain}-nightshift" if is_here else plain)
     if Path(place).is_dir() and folder.resolve().is_relative_to(Path(place).resolve()):
         raise Refused(f"{folder} would lie in {place}, and an original stays as it is: name another place with --to")
-    files: dict[str, str | Path] = {ACCOUNT: _account(made), **made.files}
-    if made.history:
-        files[HISTORY] = earlier_trials.text(made.history)
-    _write(folder, files)
+    _write(folder, {ACCOUNT: _account(made), **made.files})
     return as_typed(folder), made
 
 
@@ -167,8 +163,6 @@ def _account(made: Imported) -> str:
     lines = [f"# Imported\n\nFrom {made.origin}, by `nightshift env import`. The original was not changed."]
     if made.options:
         lines.append(f"\nOptions of `nightshift run` that fit: `{shlex.join(made.options)}`")
-    if made.history:
-        lines.append(f"\n{len(made.history)} earlier trials: {HISTORY}")
     lines += [f"\n**{warning}**" for warning in made.warnings]
     rows = [f"- {' '.join(term.theirs.split())}: {' '.join(term.ours.split())}" for term in made.left]
     lines += ["\n## Not carried, or otherwise here\n", *rows] if rows else []

@@ -23,12 +23,10 @@ from typing import Any
 
 import tomlkit
 
-from environments import earlier_trials, plugins
-from environments.earlier_trials import EarlierTrial as EarlierTrial  # for importers
+from environments import plugins
 from environments.plugins import Refused
 
 PACKAGE = "tasks.importing"
-HISTORY = earlier_trials.FILE
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,6 @@ class Imported:
     left: tuple[Term, ...] = ()
     """What could not be carried, or became something else than one expects."""
     warnings: tuple[str, ...] = ()
-    history: tuple[EarlierTrial, ...] = ()
-    """Written to `HISTORY`, a line per trial, where there are any."""
     options: tuple[str, ...] = ()
     """Options of `nightshift run` that fit: `("--proposer", "random")`."""
 

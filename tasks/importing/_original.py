@@ -34,11 +34,8 @@ T = TypeVar("T")
 
 
 def read_text(path: Path) -> str:
-    """A file as text. Refused if it is not one."""
-    try:
-        return path.read_text("utf-8-sig")  # as Python and YAML do, without the mark that some editors put first
-    except UnicodeDecodeError as wrong:
-        raise Refused(f"{path} is not written in UTF-8 ({wrong.reason} at byte {wrong.start})") from wrong
+    """A file as text, without the mark that some editors put first."""
+    return path.read_text("utf-8-sig", "replace")
 
 
 class Table:
@@ -74,10 +71,13 @@ def flat(table: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any]]
             yield f"{above}{name}", value
 
 
-def yaml_table(path: Path, *required: str) -> Table | str:
-    """A YAML file with these keys at its top, or why it is none. Tags that make objects are not obeyed."""
+def yaml_table(path: Path, *required: str, inside: str = "") -> Table | str:
+    """A YAML file, or that of this name inside a folder, with these keys at its top; or why it is none. Tags that make
+    objects are not obeyed.
+    """
     import yaml  # type: ignore[import-untyped]  # comes with Prefect
 
+    path = path / inside if path.is_dir() else path
     if path.suffix not in (".yaml", ".yml") or not path.is_file():
         return "no YAML file"
     try:
@@ -118,20 +118,15 @@ def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
 def parsed(path: Path) -> ast.Module:
     """A Python file's syntax tree. Refused if it is not Python of this version."""
     try:
-        return ast.parse(read_text(path), str(path))
+        return ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError, RecursionError) as wrong:
         raise Refused(f"{path} is not Python {sys.version_info[0]}.{sys.version_info[1]}: {wrong}") from wrong
 
 
 def script(place: str) -> ast.Module | str:
-    """The syntax tree of a lone script, or why a place is none."""
+    """The syntax tree of a lone script, or why a place is none. Refused as in `parsed`."""
     path = Path(place)
-    if path.suffix != ".py" or not path.is_file():
-        return "a folder: name the script in it" if path.is_dir() else "no file .py"
-    try:
-        return parsed(path)
-    except Refused as unreadable:
-        return str(unreadable)
+    return parsed(path) if path.suffix == ".py" and path.is_file() else "no file .py"
 
 
 def literal(node: ast.expr | None, kind: str = "") -> Literal | None:

@@ -11,7 +11,6 @@ from tasks.importing import Imported, Importer, Term, _original, _runner
 from tasks.importing._original import REPOSITORY, Table
 from tasks.importing._parameters import choice, is_seed
 
-CONFIG = "config.yaml"
 STEPS, EMIT = 1000, "emit_progress"
 """Budget of steps where a program reports step and step_target: parts of its own target."""
 PROPOSERS = {
@@ -29,7 +28,7 @@ class AutoresearchRL(Importer):
     """A config.yaml of epappas/autoresearch-rl, or a folder with one."""
 
     def read(self, place: str) -> Imported | str:
-        table = _table(place)
+        table = _original.yaml_table(Path(place), "objective", "target", inside="config.yaml")
         if isinstance(table, str):
             return table
         path, workdir = table.path, table.get("target.workdir", str) or "."
@@ -91,11 +90,6 @@ class AutoresearchRL(Importer):
             warnings=() if evaluate else (_runner.warning(REPOSITORY, metric), EVAL_CMD),
             options=options,
         )  # fmt: skip
-
-
-def _table(place: str) -> Table | str:
-    path = Path(place) / CONFIG if Path(place).is_dir() else Path(place)
-    return _original.yaml_table(path, "objective", "target")
 
 
 def _command(table: Table, key: str) -> list[str]:

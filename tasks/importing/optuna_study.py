@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from environments.earlier_trials import MOST
+from environments import earlier_trials
+from environments.earlier_trials import EarlierTrial
 from environments.plugins import Refused
-from tasks.importing import EarlierTrial, Imported, Importer, Term, _runner
+from tasks.importing import Imported, Importer, Term, _runner
 from tasks.importing._original import REPOSITORY
 from tasks.importing._parameters import ConvertedParameter, choice, held, is_seed, number
 from tasks.system.redact import without_passwords
@@ -51,10 +52,6 @@ class OptunaStudy(Importer):
         seeds = [name for name in distributions if is_seed(name)]
         best = finished[0].params if finished else {}
         space = {name: _parameter(one, best.get(name)) for name, one in distributions.items() if name not in seeds}
-        if not any(one.table for one in space.values()):
-            raise Refused(
-                f"study {study.study_name!r} of {shown_place} has no trial with a parameter that varies: run some first"
-            )
         left = [Term("sampler, pruner", "no storage has them: --proposer (tpe by default) and --cancel")]
         for name in space:
             if not all(name in trial.params for trial in finished):
@@ -66,7 +63,13 @@ class OptunaStudy(Importer):
         metric = (study.metric_names or ["value"])[0]
         took = [trial.duration.total_seconds() for trial in finished if trial.duration]
         seconds = max(math.ceil(SLACK * max(took)), SHORTEST) if took else UNKNOWN
-        ended = [trial for trial in trials if trial.params and trial.state.name in ("COMPLETE", "FAIL")]
+        earlier = [
+            EarlierTrial(
+                {name: held(one) for name, one in trial.params.items() if name in space}, _value(trial),
+                f"Optuna's trial {trial.number}",
+            )
+            for trial in trials if trial.params and trial.state.name in ("COMPLETE", "FAIL")
+        ]  # fmt: skip
         return _runner.imported(
             study.study_name, f"the Optuna study {study.study_name!r} in {shown_place}", "objective.py",
             f"`objective(trial)` is called once per trial with its parameters, and returns `{metric}`.\n",
@@ -74,13 +77,15 @@ class OptunaStudy(Importer):
             metric=metric,
             how={"command": ["${interpreter}", "-m", "optuna_call", metric]},
             keys={"direction": study.directions[0].name.lower(), "budget_seconds": seconds},
-            originals={f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(distributions))},
+            originals={
+                f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(distributions)),
+                earlier_trials.FILE: earlier_trials.text(earlier[-earlier_trials.MOST :]),
+            },
             parameters=space,
             seeds=seeds,
             stand_ins=["optuna_call"],
             left=left,
             warnings=WARNINGS,
-            history=tuple(_earlier(trial, space) for trial in ended[-MOST:]),
         )  # fmt: skip
 
 
@@ -146,11 +151,6 @@ def _parameter(one: BaseDistribution, default: object) -> ConvertedParameter:
     assert isinstance(one, FloatDistribution | IntDistribution), "Optuna has no others"
     is_int = isinstance(one, IntDistribution)
     return number(one.low, one.high, whole=is_int, log=one.log, step=one.step, default=default)
-
-
-def _earlier(trial: FrozenTrial, space: dict[str, ConvertedParameter]) -> EarlierTrial:
-    params = {name: held(one) for name, one in trial.params.items() if name in space}
-    return EarlierTrial(params, _value(trial), f"Optuna's trial {trial.number}")
 
 
 def _best_first(study: Study) -> list[FrozenTrial]:

@@ -31,7 +31,7 @@ class WandbSweep(Importer):
     """A W&B sweep: its YAML, or a folder with a sweep.yaml."""
 
     def read(self, place: str) -> Imported | str:
-        sweep = _sweep(place)
+        sweep = _original.yaml_table(Path(place), "method", "parameters", inside="sweep.yaml")
         if isinstance(sweep, str):
             return sweep
         path, method, command = sweep.path, sweep.get("method", str), _command(sweep)
@@ -78,11 +78,6 @@ class WandbSweep(Importer):
             warnings=(_runner.warning(f"{REPOSITORY}/{name}", metric), *([] if seeds else [SEEDS])),
             options=("--proposer", METHODS[method], *(("--trials", str(cap)) if cap else ())),
         )  # fmt: skip
-
-
-def _sweep(place: str) -> Table | str:
-    path = Path(place) / "sweep.yaml" if Path(place).is_dir() else Path(place)
-    return _original.yaml_table(path, "method", "parameters")
 
 
 def _command(sweep: Table) -> list[str]:

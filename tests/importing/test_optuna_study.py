@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import math
 import sqlite3
 from datetime import timedelta
@@ -73,8 +74,9 @@ def test_every_distribution_becomes_a_parameter_and_the_best_trial_the_baseline(
     }
     assert table["fixed"] == {"seen": 7}
     assert (table["direction"], table["budget_seconds"], made.name) == ("maximize", 120, "night")
-    assert [one.score for one in made.history] == [0.5, 0.9, 0.7, None, None]
-    assert made.history[1].params["lr"] == 2e-2 and made.history[2].params["kind"] == "null"
+    history = [json.loads(line) for line in str(made.files["history.jsonl"]).splitlines()]
+    assert [one["score"] for one in history] == [0.5, 0.9, 0.7, None, None]
+    assert history[1]["params"]["lr"] == 2e-2 and history[2]["params"]["kind"] == "null"
     assert any("1 pruned" in term.theirs for term in made.left)
     assert [path.name for path in tmp_path.iterdir()] == ["journal.log"]
 
@@ -91,8 +93,6 @@ def test_an_sqlite_storage_is_read_and_not_written(tmp_path: Path) -> None:
     for place in (str(file), f"{file}#three"):
         with pytest.raises(Refused, match="name one of its studies, behind #: one, two"):
             imported(place)
-    with pytest.raises(Refused, match="no trial with a parameter that varies"):
-        imported(f"{file}#two")
     assert hashlib.sha256(file.read_bytes()).hexdigest() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["study.db"]
 
