@@ -28,7 +28,8 @@ RENAMED = {
     "orchestrator.sampling.temperature": "orchestrator.train.sampling.temperature",
 }
 """Old keys, and today's of the same meaning."""
-SETTINGS = {"max_steps": "budget_steps", "model.name": "prepare.settings.model"}
+MODEL = "prepare.settings.model"
+SETTINGS = {"max_steps": "budget_steps", "model.name": MODEL}
 """Keys that one of environment.toml takes the place of."""
 OLD_SOURCES = ("orchestrator.env", "orchestrator.eval.env")
 SOURCES = (*OLD_SOURCES, "orchestrator.train.source", "orchestrator.eval.source")
@@ -63,27 +64,36 @@ class PrimeRl(Importer):
         if "orchestrator" not in table or not {"trainer", "model"} & table.keys():
             return f"{path.name} has no [orchestrator] beside [trainer] or [model]"
         stated = dict(_original.flat(table))
-        base = _bundled(stated, path)
-        is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
-        settings: dict[str, Any] = {"title": path.parent.resolve().name if path.name == TRAIN else path.stem}
-        constants = path.parent / CONSTANTS
+        bundled = environments.find(_bundled(stated, path))
+        document = tomlkit.parse((bundled / FILE).read_text("utf-8"))
+        document.pop(environments.VARIANTS, None)
+        document["title"] = title = path.parent.resolve().name if path.name == TRAIN else path.stem
+        constants, model = path.parent / CONSTANTS, dict(_original.flat(document))[MODEL]
         if constants.is_file() and (budget := BUDGET.search(_original.read_text(constants))):
-            settings["budget_seconds"] = int(budget[1])
+            document["budget_seconds"] = int(budget[1])
+        is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
         reasons = dict.fromkeys(GONE, "of an old prime-rl: gone, or it means something else now") if is_old else {}
         reasons |= dict.fromkeys(NOT_CARRIED, "set by the slot, the environment, the judge or MLflow here")
-        tuned: dict[str, Any] = {}  # by today's dotted keys
+        train = tomllib.loads((bundled / TRAIN).read_text("utf-8")) if is_old else {}
         left: list[Term] = []
         for key, value in stated.items():
             now = RENAMED.get(key, key)
             why = next((why for above, why in reasons.items() if f"{now}.".startswith(f"{above}.")), "")
             if key in SETTINGS:
-                settings[SETTINGS[key]] = value
+                _put(document, SETTINGS[key], value)
             elif why:
                 left.append(Term(f"{key} = {value!r}"[:60], why))
-            else:
-                tuned[now] = value
-        files = _laid_over(environments.find(base), settings, tuned, is_old, left)
-        return Imported(settings["title"], f"prime-rl's {path}", files, tuple(left), WARNINGS)
+            elif not _is_parameter(document, now, value):
+                _put(train, now, value)
+        if stated.get("model.name", model) != model:
+            _put(document, f"{MODEL}_revision", "main")
+            left.append(Term("revision of the model", f"main, which may change: pin {MODEL}_revision"))
+        first = (bundled / "program.md").read_text("utf-8").partition("\n## ")[0].partition("\n")[2].strip()
+        files: dict[str, str | Path] = {
+            FILE: tomlkit.dumps(document), TRAIN: tomlkit.dumps(train), "program.md": f"# {title}\n\n{first}\n",
+            **{name: bundled / name for name in COPIED},
+        }  # fmt: skip
+        return Imported(title, f"prime-rl's {path}", files, tuple(left), WARNINGS)
 
 
 def _put(table: Any, key: str, value: object) -> None:
@@ -94,41 +104,20 @@ def _put(table: Any, key: str, value: object) -> None:
     table[last] = value
 
 
-def _laid_over(
-    bundled: Path, settings: dict[str, Any], tuned: Mapping[str, Any], is_old: bool, left: list[Term]
-) -> dict[str, str | Path]:
-    """The files of a bundled environment with a configuration laid over; what of it does not fit is added to `left`."""
-    document, table = tomlkit.parse((bundled / FILE).read_text("utf-8")), plugins.read_toml(bundled / FILE)
-    document.pop(environments.VARIANTS, None)
-    model = table["prepare"]["settings"]["model"]
-    if settings.get("prepare.settings.model", model) != model:
-        settings["prepare.settings.model_revision"] = "main"
-        left.append(Term("revision of the model", "main, which may change: pin prepare.settings.model_revision"))
-    for key, value in settings.items():
-        _put(document, key, value)
+def _is_parameter(document: Any, key: str, value: Any) -> bool:
+    """Whether a key is a parameter of the environment, which lies over train.toml: the baseline gets its value."""
     trainer = _original.parsed(plugins.folder(TRAINERS) / "prime_rl.py")  # whose parameters have names of their own
     dotted = _original.entries(_original.assigned(trainer)["DOTTED"])
-    names = {_original.literal(key): name for name, key in dotted.items()}
-    train = tomllib.loads((bundled / TRAIN).read_text("utf-8")) if is_old else {}
-    for key, value in tuned.items():
-        name = names.get(key, key)
-        if one := document["space"].get(name):  # it is written over train.toml: the baseline gets its value
-            one["default"] = value
-            if one["type"] == "choice":
-                one["values"] = list(dict.fromkeys([*one["values"].unwrap(), value]))
-            else:
-                one["low"], one["high"] = min(one["low"], value), max(one["high"], value)
-        elif name in table["fixed"]:
-            document["fixed"][name] = value
+    name = next((name for name, node in dotted.items() if _original.literal(node) == key), key)
+    if name in document["fixed"]:
+        document["fixed"][name] = value
+    elif one := document["space"].get(name):
+        one["default"] = value
+        if one["type"] == "choice":
+            one["values"] = list(dict.fromkeys([*one["values"].unwrap(), value]))
         else:
-            _put(train, key, value)
-    first = (bundled / "program.md").read_text("utf-8").partition("\n## ")[0].partition("\n")[2].strip()
-    return {
-        FILE: tomlkit.dumps(document),
-        TRAIN: tomlkit.dumps(train),
-        "program.md": f"# {settings['title']}\n\n{first}\n",
-        **{name: bundled / name for name in COPIED},
-    }
+            one["low"], one["high"] = min(one["low"], value), max(one["high"], value)
+    return name in document["fixed"] or name in document["space"]
 
 
 def _bundled(stated: Mapping[str, Any], path: Path) -> str:
