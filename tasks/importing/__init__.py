@@ -85,5 +85,7 @@ def imported(place: str) -> tuple[str, Imported]:
 
 
 def environment_toml(keys: Mapping[str, Any], origin: str) -> str:
-    """The text of an environment.toml: plain keys first, then a table for each section and parameter."""
-    return f"# Imported by `nightshift env import` from {origin}; imported.md has the account.\n\n{tomlkit.dumps(keys)}"
+    """The text of an environment.toml: plain keys first, then a table for each section and parameter; None: no key."""
+    ordered = sorted(keys.items(), key=lambda item: isinstance(item[1], Mapping))
+    text = tomlkit.dumps({key: value for key, value in ordered if value is not None})
+    return f"# Imported by `nightshift env import` from {origin}; imported.md has the account.\n\n{text}"

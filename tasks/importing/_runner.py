@@ -6,15 +6,14 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from environments import FILE
-from environments.score import METRIC
 from tasks.importing import Imported, Term, environment_toml
 from tasks.importing._original import REPOSITORY
-from tasks.importing._parameters import ConvertedParameter, sections
+from tasks.importing._parameters import ConvertedParameter, is_seed, sections
 
 PROGRAMS = Path(__file__).parent / "programs"
 REPORTS: dict[str, str | Path] = {
@@ -23,8 +22,17 @@ REPORTS: dict[str, str | Path] = {
     "standin/autoresearch_rl/target/progress.py": PROGRAMS / "progress.py",
 }
 """The package by which programs and stand-ins report."""
-TENSORBOARD = "sitecustomize"
-"""The stand-in for TensorBoard's writers."""
+TENSORBOARD, SB3 = "sitecustomize", "sb3_call"
+"""The stand-ins for TensorBoard's writers, and around Stable-Baselines3, which hands on the seed by itself."""
+BUDGET_SECONDS = 1200
+"""Where the original states no time; a night of 8 hours holds the certificate."""
+NO_TIME = Term("no time limit", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")
+NO_SEED = Term("no seed", "fresh runs may be alike: let it use the variable AR_SEED, or state deterministic = true")
+SELF_SCORED = (
+    "the score is what {edited} gives as {metric!r}: an edit can give any number. Let it save its model, and have "
+    "a frozen program measure that (docs/environments.md), or read every diff (--approval code)"
+)
+PACKAGES = Term("its packages", "`python` says where they are; without it Nightshift's own Python runs it")
 NOTE = """\
 # {title}
 
@@ -42,7 +50,8 @@ def imported(
     name: str, origin: str, script: str, text: str, *, program: Path, metric: str, how: Mapping[str, Any],
     keys: Mapping[str, Any], originals: Mapping[str, str | Path],
     parameters: Mapping[str, ConvertedParameter] = {}, control: Mapping[str, Any] | None = None,
-    seeds: Iterable[str] = (), left: Iterable[Term] = (), title: str = "", stand_ins: Iterable[str] = (), **more: Any,
+    seeds: Sequence[str] = (), left: Iterable[Term] = (), title: str = "", stand_ins: Sequence[str] = (),
+    warnings: Iterable[str] = (), options: tuple[str, ...] = (),
 ) -> Imported:  # fmt: skip
     """The environment of a program: its files, the runner, what tells the runner how, and the account.
 
@@ -55,29 +64,29 @@ def imported(
         keys: Keys of environment.toml, laid over the usual ones; None: without it. At the default of a parameter in
             its `space` the program's own value stays.
         originals: The original's files by place.
-        parameters: Of [space] and [fixed], where the original states the ranges.
+        parameters: Of [space] and [fixed], where the original states the ranges; seeds among them get that of the run.
         control: Keys of the judge that plays what training leaves; None: what the program gives is the score.
-        seeds: Parameters that get the seed of the run.
+        seeds: Further parameters that get the seed of the run.
         stand_ins: Modules of `programs` in place of installed ones.
-        more: Further fields of `Imported`.
     """
-    python, ours, place, title = python_of(program), metric_name(metric), f"{REPOSITORY}/{script}", title or name
+    seeds = [*seeds, *filter(is_seed, parameters)]
+    parameters = {each: one for each, one in parameters.items() if each not in seeds}
+    ours, place, title = metric_name(metric), f"{REPOSITORY}/{script}", title or name
     how = {
         "metric": "" if control else metric, "name": ours, **how,
         "own": dict.fromkeys(seeds, "seed") | how.get("own", {}),
         "defaults": {each: one["default"] for each, one in keys.get("space", {}).items()},
     }  # fmt: skip
     judged: dict[str, Any] = {"judge": "command", "command": {"eval_cmd": "cp {out}/result.json {result}"}}
+    player = list[str]()
     if control:
-        judged = {"judge": "control", "control": control, "device": "cpu"}
-    player = ["act.py"] if control else []
+        judged, player = {"judge": "control", "control": control, "device": "cpu"}, ["act.py"]
     stated = {
-        "title": title, "metric": ours, "trainer": "command", "python": python or None,
-        "train_cmd": f"python train.py {place}" if script else "python train.py",
+        "title": title, "metric": ours, "budget_seconds": BUDGET_SECONDS, "python": python_of(program) or None,
+        "trainer": "command", "train_cmd": f"python train.py {place}" if script else "python train.py",
         "program": ["train.py", "run.json", "standin", REPOSITORY, *player], "editable": [place] if script else [],
         **judged, **sections(parameters), **keys,
     }  # fmt: skip
-    ordered = sorted(stated.items(), key=lambda item: isinstance(item[1], Mapping))  # in TOML tables come last
     files = {
         **originals,
         "train.py": PROGRAMS / "run.py",
@@ -86,15 +95,17 @@ def imported(
         **{f"standin/{module}.py": PROGRAMS / f"{module}.py" for module in stand_ins},
         **{module: PROGRAMS / module for module in player},
         "program.md": NOTE.format(title=title, origin=origin, script=place, text=text),
-        FILE: environment_toml({key: value for key, value in ordered if value is not None}, origin),
+        FILE: environment_toml(stated, origin),
     }
     terms = [Term(seed, "not searched: it gets the seed of the run") for seed in seeds]
     terms += [Term(each, one.lost) for each, one in parameters.items() if one.lost]
+    terms += [NO_TIME] if "budget_seconds" not in keys else []
+    terms += [NO_SEED] if not seeds and SB3 not in stand_ins and "deterministic" not in keys else []
     if ours != metric:
         terms.append(Term(f"metric {metric}", f"called {ours!r} here: a name has letters, digits, _ - . space : / @"))
-    own = "Nightshift's own Python runs it; python = \"/path/of/its/.venv\" in environment.toml takes the original's"
-    packages = Term("packages of its own environment", f"python = {python!r}, which runs it" if python else own)
-    return Imported(name, origin, files, (*terms, *left, packages), **more)
+    if not control and not how.get("evaluate"):
+        warnings = (SELF_SCORED.format(edited=place, metric=metric), *warnings)
+    return Imported(name, origin, files, (*terms, *left, PACKAGES), tuple(warnings), options)
 
 
 def python_of(program: Path) -> str:
@@ -107,13 +118,4 @@ def python_of(program: Path) -> str:
 
 def metric_name(name: str) -> str:
     """A metric's name with the characters that ours may have."""
-    kept = re.sub(r"[^A-Za-z0-9_\-. :/@]+", " ", name)[:100].strip()
-    return kept if re.match(METRIC, kept) else "value"
-
-
-def warning(edited: str, metric: str) -> str:
-    """That the score comes from what is scored."""
-    return (
-        f"the score is what {edited} gives as {metric!r}: an edit can give any number. Let it save its model, and have "
-        "a frozen program measure that (docs/environments.md), or read every diff (--approval code)"
-    )
+    return re.sub(r"[^A-Za-z0-9_\-. :/@]+", " ", name)[:100].strip() or "value"

@@ -18,10 +18,6 @@ from tasks.importing._original import REPOSITORY
 SCRIPT, INSTRUCTIONS = "train.py", "program.md"
 PREPARE, EVALUATE = "prepare.py", "evaluate.py"
 POLICY, ID, EPISODES = "evaluate_policy", "ENV_ID", "NUM_EVAL_EPISODES"
-ORIGINS = {
-    PREPARE: "a folder like karpathy/autoresearch (train.py, prepare.py, program.md)",
-    EVALUATE: "a folder like zjianyi/autoRL (train.py, evaluate.py with evaluate_policy)",
-}
 BUDGET_SECONDS = 300.0
 """Where no file states a budget."""
 GRACE_SECONDS = 300.0
@@ -56,7 +52,7 @@ class Autoresearch(Importer):
         folder = Path(place)
         if (folder / "config.yaml").is_file():
             return "it has a config.yaml, so it is of another kind"
-        is_played = _is_played(folder)
+        is_played = (folder / EVALUATE).is_file() and f"def {POLICY}(" in _original.read_text(folder / EVALUATE)
         wanted = [SCRIPT] if is_played else [SCRIPT, PREPARE, INSTRUCTIONS]
         if missing := [name for name in wanted if not (folder / name).is_file()]:
             return f"no {', no '.join(missing)} in it"
@@ -76,13 +72,11 @@ class Autoresearch(Importer):
         needs_hub = any(HUGGING_FACE & _original.imports(tree) for tree in trees)
         # The hub's token lies beside its cache and stays out of reach.
         hub = [str(Path(os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface", "hub"))] if needs_hub else []
-        data = _data(texts)
+        named = {name for text in texts for name in CACHED.findall(text)} - {"huggingface"}
+        data = sorted(str(Path.home() / ".cache" / name) for name in named)  # a trial has a home of its own
         clock = [name for name, value in frozen.items() if "TIME_BUDGET" in name and type(value) in (int, float)][:1]
         files, left = _original.repository_files(folder)
         left += [Term(each, "readable, and nothing is downloaded: fill it with the original") for each in (*data, *hub)]
-        if not seeds:
-            why = "every run draws the same numbers, so fresh runs differ only by timing: give it SEED"
-            left.append(Term("no constant SEED in train.py", why))
         if not clock:
             left.append(Term(f"no TIME_BUDGET in {harness}", f"train.py must end by itself in {BUDGET_SECONDS:g} s"))
         keys: dict[str, Any] = {
@@ -100,7 +94,7 @@ class Autoresearch(Importer):
             "variables": {"HF_HUB_CACHE": hub[0], "HF_HUB_OFFLINE": "1"} if hub else {}, "printed": True,
         }  # fmt: skip
         return _runner.imported(
-            folder.resolve().name, ORIGINS[harness], SCRIPT, instructions,
+            folder.resolve().name, f"a folder with {SCRIPT} and {harness}", SCRIPT, instructions,
             program=folder / SCRIPT,
             metric=metric,
             how=how,
@@ -109,14 +103,7 @@ class Autoresearch(Importer):
             originals=files,
             seeds=seeds,
             left=left,
-            warnings=() if is_played else (_runner.warning(f"{REPOSITORY}/{SCRIPT}", metric),),
         )  # fmt: skip
-
-
-def _is_played(folder: Path) -> bool:
-    """Whether a folder has zjianyi's harness."""
-    path = folder / EVALUATE
-    return path.is_file() and all(word in _original.read_text(path) for word in (f"def {POLICY}(", f"{ID} ="))
 
 
 def _score(page: Path, instructions: str) -> tuple[str, str]:
@@ -132,12 +119,6 @@ def _score(page: Path, instructions: str) -> tuple[str, str]:
             'there, and how it is read from the log, such as: grep "^val_loss:" run.log'
         )
     return metric, "minimize" if less else "maximize"
-
-
-def _data(texts: list[str]) -> list[str]:
-    """The folders of ~/.cache that programs read: a trial has a home of its own."""
-    names = {name for text in texts for name in CACHED.findall(text)} - {"huggingface"}
-    return sorted(str(Path.home() / ".cache" / name) for name in names)
 
 
 def _control(folder: Path, script: str, frozen: dict[str, Any]) -> dict[str, Any]:

@@ -54,11 +54,10 @@ class AutoresearchRL(Importer):
             raise Refused(f"{path}: objective.direction: must be min or max, got {direction!r}")
         seconds = table.get("target.timeout_s", float) or 3600.0
         params, options = table.get("policy.params", dict) or {}, _options(table)
-        seeds = [each for each in params if is_seed(each)]
         sources = {file.name: _original.read_text(file) for file in sorted(folder.glob("*.py"))}
         source = _original.read_text(folder / edited) if edited else ""
         required = table.get("policy.required_calls", list) or [EMIT]
-        uses_seed = bool(seeds) or any("AR_SEED" in text for text in sources.values())
+        uses_seed = any(map(is_seed, params)) or any("AR_SEED" in text for text in sources.values())
         keys: dict[str, Any] = {
             "direction": f"{direction}imize", "budget_seconds": seconds, "startup_seconds": 600.0,
             "budget_steps": STEPS if any(f"{EMIT}(" in text for text in sources.values()) else None,
@@ -84,10 +83,9 @@ class AutoresearchRL(Importer):
             how={"prepare": prepare, "command": train, "evaluate": evaluate, "printed": True, "at_end": "fail"},
             keys=keys,
             originals=files,
-            parameters={each: choice(values) for each, values in params.items() if each not in seeds},
-            seeds=seeds,
+            parameters={each: choice(values) for each, values in params.items()},
             left=left,
-            warnings=() if evaluate else (_runner.warning(REPOSITORY, metric), EVAL_CMD),
+            warnings=[] if evaluate else [EVAL_CMD],
             options=options,
         )  # fmt: skip
 

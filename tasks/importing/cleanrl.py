@@ -12,8 +12,6 @@ from tasks.importing import Imported, Importer, Term, _original, _runner, sb3
 from tasks.importing._original import REPOSITORY
 from tasks.importing._parameters import guesses, is_seed
 
-BUDGET_SECONDS = 1200
-"""No such script states how long it may take."""
 WINDOW = 100
 """Logged values whose mean is the score: one episode's return says little."""
 STEPS = ("total_timesteps", "total_steps", "total_env_steps")
@@ -47,20 +45,14 @@ class Cleanrl(Importer):
             if name not in own and name.replace("-", "_") not in SWITCHES
             and (isinstance(value, bool) or value not in (0, 1))
         })  # fmt: skip
-        left = [Term("no time limit in a script", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own")]
-        carried = {*space, problem, steps, *seeds}
-        if rest := [name for name in options.stated if name not in carried]:
-            left.append(Term(f"at their defaults: {', '.join(rest)}", "no range can be guessed: put them into [space]"))
-        if not seeds:
-            left.append(Term("no option seed", "fresh runs differ only by chance and timing: give it seed"))
+        rest = [name for name in options.stated if name not in {*space, problem, steps, *seeds}]
         how = {
             "command": ["${interpreter}", "${program}", *([] if options.dataclass else ["${args}"])],
             "window": WINDOW, "says_ready": bool(options.dataclass),
             "own": {steps: "budget_steps"} if steps else {},
         }  # fmt: skip
         keys = {
-            "direction": "maximize", "budget_seconds": BUDGET_SECONDS, "startup_seconds": 120.0,
-            "budget_steps": values.get(steps), "space": space,
+            "direction": "maximize", "startup_seconds": 120.0, "budget_steps": values.get(steps), "space": space,
             "fixed": {problem: values[problem]} if problem else None,
         }  # fmt: skip
         return _runner.imported(
@@ -74,8 +66,8 @@ class Cleanrl(Importer):
             originals={f"{REPOSITORY}/{file}": each for file, each in _original.with_modules(path).items()},
             seeds=seeds,
             stand_ins=("tyro", _runner.TENSORBOARD),
-            left=left,
-            warnings=(_runner.warning(f"{REPOSITORY}/{path.name}", metric), EXPLORATION),
+            left=[Term(", ".join(rest), "at their defaults, with ranges that nobody can guess: put them into [space]")],
+            warnings=[EXPLORATION],
         )  # fmt: skip
 
 

@@ -32,11 +32,7 @@ def objective(trial):
     """Of {parameters}."""
     raise SystemExit("objective.py is still the placeholder of `nightshift env import`: put your objective there")
 '''
-WARNINGS = (
-    f"{REPOSITORY}/objective.py is a placeholder: put your objective(trial) there, with what it imports",
-    _runner.warning("objective.py", "the value that it returns"),
-    "an objective with a fixed random_state gives one value under every seed: state deterministic = true then",
-)
+PLACEHOLDER = f"{REPOSITORY}/objective.py is a placeholder: put your objective(trial) there, with what it imports"
 
 
 class OptunaStudy(Importer):
@@ -85,7 +81,7 @@ class OptunaStudy(Importer):
             seeds=seeds,
             stand_ins=["optuna_call"],
             left=left,
-            warnings=WARNINGS,
+            warnings=[PLACEHOLDER],
         )  # fmt: skip
 
 

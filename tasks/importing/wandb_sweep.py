@@ -9,22 +9,17 @@ from typing import Any
 
 from environments.plugins import Refused
 from tasks.importing import Imported, Importer, Term, _original, _runner
-from tasks.importing._original import REPOSITORY, Table
-from tasks.importing._parameters import ConvertedParameter, choice, is_number, is_seed, number
+from tasks.importing._original import Table
+from tasks.importing._parameters import ConvertedParameter, choice, is_number, number
 
 METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
 """The proposers that search as W&B's methods do."""
 COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
 MACROS = (*COMMAND, "${args_no_boolean_flags}")
 EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
-BUDGET_SECONDS = 600
 LOG = "log_uniform_values"
 DISTRIBUTIONS = ("uniform", "int_uniform", LOG)
 """Those that are carried, each also with q_ before it."""
-SEEDS = (
-    "a program with fixed seeds gives one value under every seed of a trial: let it use AR_SEED of its environment, or "
-    "state deterministic = true in environment.toml"
-)
 
 
 class WandbSweep(Importer):
@@ -48,34 +43,29 @@ class WandbSweep(Importer):
                 "program logs: state it in a copy beside it"
             )
         parameters, defaults = sweep.get("parameters", dict) or {}, _defaults(root / name)
-        seeds = [each for each in parameters if is_seed(each)]
         files, left = _original.repository_files(root)
         space: dict[str, ConvertedParameter] = {}
-        for each in (each for each in parameters if each not in seeds):
-            default = defaults.get(each.replace("-", "_"))
-            if isinstance(one := parameter(parameters[each], default), str):
+        for each, said in parameters.items():
+            if isinstance(one := parameter(said, defaults.get(each.replace("-", "_"))), str):
                 left.append(Term(f"parameter {each}", f"{one}: the program's own value stays"))
             else:
                 space[each] = one
         says_ready = "wandb" in _original.read_text(root / name)
         title = sweep.get("name", str) or sweep.get("project", str) or path.parent.resolve().name
-        said = sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{metric}`."
+        text = sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{metric}`."
         cap = sweep.get("run_cap", int)
         for key in dict.fromkeys(key.partition(".")[0] for key in sweep.unread()):
             left.append(Term(key, "of W&B's agent or site; when a search or a trial ends are options: docs/options.md"))
-        left.append(Term("no time limit in a sweep", f"budget_seconds = {BUDGET_SECONDS}, a guess: state your own"))
         return _runner.imported(
-            title, f"the W&B sweep {path}", name, said,
+            title, f"the W&B sweep {path}", name, text,
             program=root / name,
             metric=metric,
             how={"command": command, "says_ready": says_ready, "keeps_files": True},
-            keys={"direction": goal, "budget_seconds": BUDGET_SECONDS},
+            keys={"direction": goal},
             originals=files,
             parameters=space,
-            seeds=seeds,
             stand_ins=("wandb", _runner.TENSORBOARD),
             left=left,
-            warnings=(_runner.warning(f"{REPOSITORY}/{name}", metric), *([] if seeds else [SEEDS])),
             options=("--proposer", METHODS[method], *(("--trials", str(cap)) if cap else ())),
         )  # fmt: skip
 

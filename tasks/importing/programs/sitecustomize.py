@@ -6,7 +6,7 @@ All else that is written is dropped.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -21,10 +21,6 @@ class SummaryWriter(AbstractContextManager["SummaryWriter"]):
 
     def add_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None, *_: Any, **__: Any) -> None:
         emit_progress(step=int(global_step or 0), step_target=0, metrics=numbers({tag: scalar_value}))
-
-    def add_scalars(self, main_tag: str, tag_scalar_dict: Mapping[str, Any], *rest: Any, **more: Any) -> None:
-        for tag, value in tag_scalar_dict.items():
-            self.add_scalar(f"{main_tag}/{tag}", value, *rest, **more)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_, **__: None
