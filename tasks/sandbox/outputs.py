@@ -20,6 +20,7 @@ from pathlib import Path
 from environments import safe_open
 from environments.limits import Limits
 from tasks.system import interrupt
+from tasks.system.redact import capped
 
 PROGRESS = b"progress.jsonl"
 """The reports, at the top of out/: not part of the checkpoint."""
@@ -44,8 +45,7 @@ class _Entry:
     @property
     def shown(self) -> str:
         """A name that a program chose, safe to print: escaped and shortened."""
-        text = repr(os.fsdecode(self.path))
-        return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...'"
+        return capped(repr(os.fsdecode(self.path)), SHOWN_CHARACTERS)
 
     @property
     def is_file(self) -> bool:
@@ -80,11 +80,15 @@ def fault(out: Path) -> str | None:
         return next((why for entry in entries if (why := _closed(entry) or _fault(entry))), None)
 
 
+def sizes(folder: Path) -> dict[str, int]:
+    """The size of each regular file of a tree in bytes, by its path there; none where the folder cannot be read."""
+    with closing(_walk(folder)) as entries:
+        return {os.fsdecode(entry.path): entry.status.st_size for entry in entries if entry.is_file}
+
+
 def checkpoint(out: Path) -> str | None:
     """The digest of all files but the reports; None when there are no regular ones."""
-    with closing(_walk(out)) as entries:
-        has_files = any(entry.is_file and entry.path != PROGRESS for entry in entries)
-    return digest(out, without=PROGRESS) if has_files else None
+    return digest(out, without=PROGRESS) if newest(out) else None
 
 
 def digest(folder: Path, without: bytes = b"") -> str:
@@ -105,10 +109,13 @@ def newest(out: Path) -> float:
 
 
 def _closed(entry: _Entry) -> str | None:
-    """Why a folder's content is not read. Its permissions decide, though root could read it all the same."""
+    """Why a content is not read. Its permissions decide, though root could read it all the same."""
+    mode = stat.S_IMODE(entry.status.st_mode)
     if entry.path.count(b"/") >= DEPTH:
         return f"nested folders deeper than {DEPTH} in out/ ({entry.shown}): keep the tree flat"
-    return _forbidden(entry, 0o500) if stat.S_ISDIR(entry.status.st_mode) else None
+    if mode & (needed := 0o500 if stat.S_ISDIR(entry.status.st_mode) else 0o400) != needed:
+        return f"left {entry.shown} in out/ with permissions {mode:03o}: let its owner read it"
+    return None
 
 
 def _fault(entry: _Entry) -> str | None:
@@ -125,14 +132,7 @@ def _fault(entry: _Entry) -> str | None:
         return f"{left}, which is a pipe, a socket or a device: leave plain files and folders there, nothing else"
     if entry.status.st_nlink > 1:
         return f"{left}, which is hard-linked, so another name may change it: save a copy"
-    return _forbidden(entry, 0o400)
-
-
-def _forbidden(entry: _Entry, needed: int) -> str | None:
-    mode = stat.S_IMODE(entry.status.st_mode)
-    if mode & needed == needed:
-        return None
-    return f"left {entry.shown} in out/ with permissions {mode:03o}: let its owner read it"
+    return None
 
 
 def _astray(entry: _Entry) -> str | None:

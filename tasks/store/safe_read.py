@@ -6,18 +6,17 @@ copies are replaced; a binary file that holds one is not copied, since a replace
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from mmap import mmap
 from pathlib import Path, PurePath
 
 from environments.plugins import Refused
 from environments.safe_open import open_below
+from tasks.sandbox import outputs
 from tasks.store.workspace import TrialDir
 from tasks.system.redact import known_secrets, scrub, scrub_text, secrets_in, without_passwords
 
@@ -62,16 +61,12 @@ def pack_campaign(folder: Path, to: Path) -> None:
 
 def pack_folder(folder: Path, to: Path) -> str:
     """Copy the files of out/; returns what the record says of it: its name (`out/`) if all are copied."""
-    name = f"{folder.name}/"
-    try:
-        files = list(islice(_files(folder), CHECKPOINT_FILES + 1))
-        size = sum(path.lstat().st_size for path in files)
-    except OSError as fault:
-        return f"not uploaded: {name} cannot be read: {fault.strerror}"
-    if len(files) > CHECKPOINT_FILES or size > CHECKPOINT_BYTES:
+    name, sizes = f"{folder.name}/", outputs.sizes(folder)
+    if not sizes:
+        return f"not uploaded: {name} holds no file that can be read"
+    if len(sizes) > CHECKPOINT_FILES or sum(sizes.values()) > CHECKPOINT_BYTES:
         return f"not uploaded: {name} holds more than {CHECKPOINT_FILES} files or {CHECKPOINT_BYTES / 1e6:.0f} MB"
-    names = sorted(path.relative_to(folder).as_posix() for path in files)
-    reasons = {one: _withheld(folder, one, to / folder.name) for one in names}
+    reasons = {one: _withheld(folder, one, to / folder.name) for one in sizes}
     withheld = [f"{scrub_text(one)[:80]!r}: {why}" for one, why in reasons.items() if why]
     return f"{name} without {'; '.join(withheld)}"[:REASON_CHARACTERS] if withheld else name
 
@@ -83,8 +78,7 @@ def copy_tree(folder: Path, to: Path, without: Sequence[str] = ()) -> list[str]:
         Refused: one holds a secret: a redacted copy would not be what was judged.
         OSError: one cannot be read.
     """
-    names = sorted(path.relative_to(folder).as_posix() for path in _files(folder))
-    copied = [name for name in names if name not in without]
+    copied = [name for name in outputs.sizes(folder) if name not in without]
     for name in copied:
         secrets = _copy(folder, name, to)
         if secrets is None:
@@ -92,20 +86,6 @@ def copy_tree(folder: Path, to: Path, without: Sequence[str] = ()) -> list[str]:
         if secrets:
             raise Refused(f"{folder / name} holds the secret {', '.join(sorted(secrets))}: it is not passed on")
     return copied
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """The regular files of a tree. Raises OSError where it is none, or cannot be read."""
-    if folder.is_symlink():
-        raise NotADirectoryError(errno.ENOTDIR, "it is a link")
-    folders = [folder]
-    while folders:
-        with os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(Path(entry.path))
-                elif entry.is_file(follow_symlinks=False):
-                    yield Path(entry.path)
 
 
 def _withheld(folder: Path, name: str, to: Path) -> str:

@@ -127,7 +127,7 @@ def test_no_secret_and_no_file_of_the_users_gets_into_the_lineage(tmp_path: Path
 def test_a_name_that_a_server_may_refuse_holds_up_nothing(tmp_path: Path) -> None:
     """One refused upload would keep its trial's record, and all later ones, from being sent for ever."""
     out, good = tmp_path / "out", "model 1.0 (best)=+@,[x]-y.pt"
-    for name in ("..%2f..%2fx", "what?", "deep/" * 110 + "x", good):
+    for name in ("..%2f..%2fx", "what?", f"{'d' * 250}/" * 3 + "x", good):
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_text("weights")
     said = pack_folder(out, tmp_path / "to")
