@@ -15,12 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from environments import earlier_trials, plugins
 from environments.judges import Judge, Misbehaved
 from environments.limits import Limits
-from environments.plugins import M, Refused
+from environments.plugins import Refused
 from environments.recipe import FROZEN, Recipe
 from environments.remote import SECTIONS, RemoteSettings
 from environments.score import METRIC, Guard
@@ -30,8 +30,6 @@ FILE = "environment.toml"
 VARIANTS = "variants"
 NOT_FROZEN = frozenset({"__pycache__", ".git", ".venv"})
 """Folders inside an environment that are not part of its content, and are not copied when it is frozen."""
-UNSTATED = frozenset({"name", "folder", "prepared", "remote"})
-"""What an environment knows of itself that its file does not state."""
 LONGEST = 14 * 86_400.0
 """Longest training of one run, in seconds."""
 
@@ -267,26 +265,13 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     overrides. Refused with one line per error: file, key, value and remedy.
     """
     source, table = str(folder / FILE), table_of(folder, overrides, name)
-    for key in UNSTATED & set(table):
-        raise Refused(f"{source}: {key}: unknown key: its folder tells")
-    kind = table.pop("judge", None)
-    if not isinstance(kind, str):
-        raise Refused(f"{source}: judge: is required. Available: {', '.join(plugins.names('environments.judges'))}.")
+    kind, trainer = str(table.get("judge")), str(table.get("trainer"))
     cls = plugins.load("environments.judges", kind, Judge, f"{source}: judge")  # type: ignore[type-abstract]
-    judge, trainer = _section(table, kind, cls, source), str(table.get("trainer"))
-    remote = _section(table, trainer, SECTIONS[trainer], source) if trainer in SECTIONS else None
-    try:
-        return Environment(**table, name=name or folder.name, folder=folder, judge=judge, remote=remote)
-    except ValidationError as error:
-        raise plugins.explain(error, source, {*Environment.model_fields, kind} - UNSTATED) from error
-
-
-def _section(table: dict[str, Any], name: str, cls: type[M], source: str) -> M:
-    """The settings in a section, which is taken out of its table."""
-    try:
-        return cls.model_validate(table.pop(name, {}))
-    except ValidationError as error:
-        raise plugins.explain(error, f"{source}: [{name}]", cls.model_fields) from error
+    own: dict[str, object] = {"name": name or folder.name, "folder": folder, "prepared": None, "remote": None}
+    own["judge"] = plugins.validated(cls, table.pop(kind, {}), f"{source}: [{kind}]")
+    if trainer in SECTIONS:
+        own["remote"] = plugins.validated(SECTIONS[trainer], table.pop(trainer, {}), f"{source}: [{trainer}]")
+    return plugins.validated(Environment, table | own, source)
 
 
 def table_of(folder: Path, overrides: Mapping[str, Value] | None = None, name: str = "") -> dict[str, Any]:

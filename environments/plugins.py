@@ -57,11 +57,15 @@ def load(package: str, name: str, base: type[T], where: str = "") -> type[T]:
 
 def make(package: str, name: str, base: type[M], options: Mapping[str, Any]) -> M:
     """A plug-in by name, with options for its fields. Refused when there is none, or an option is invalid."""
-    cls = load(package, name, base)
+    return validated(load(package, name, base), options, f"{base.__name__.lower()} {name}")
+
+
+def validated(cls: type[M], values: object, source: str) -> M:
+    """A model of these values. Refused, with a line for each fault after `source`, where some are invalid."""
     try:
-        return cls(**options)
+        return cls.model_validate(values)
     except ValidationError as error:
-        raise explain(error, f"{base.__name__.lower()} {name}", cls.model_fields) from error
+        raise explain(error, source, cls.model_fields) from error
 
 
 def require(name: str, known: Iterable[str], what: str, where: str = "") -> None:

@@ -26,10 +26,6 @@ TRAIN, POOLS = "train", ("search", "confirm", "report")
 """Files of questions, NAME.jsonl: the training questions in `data`, the judge's in `judge`."""
 
 
-class Unfit(Exception):
-    """A recipe's output cannot be used; the message says which file, and why."""
-
-
 class Recipe(BaseModel):
     """A program that makes the data for training and judging: questions, a base model."""
 
@@ -42,7 +38,7 @@ class Recipe(BaseModel):
     )
     settings: dict[str, JsonValue] = Field(default={}, description="Content of its settings.json.")
     seconds: float = Field(default=3600, gt=0, le=7 * 86_400, description="Longest duration, in seconds.")
-    disk_gb: float = Field(default=1, gt=0, le=1e6, description="Disk space that it needs, in GiB.")
+    disk_gb: float = Field(default=1, gt=0, le=1e6, description="How much it may write, in GiB.")
     network: bool = Field(default=False, description="Whether it may use the network.")
 
     def texts(self, folder: Path) -> Iterator[tuple[Path, str]]:

@@ -239,7 +239,6 @@ def data(environment: Environment, runs: Path) -> Check:
         return Check("ok", "it needs no prepared data")
     if made := preparing.read(folder):
         return Check("ok", f"prepared in {folder}, content {made.content}")
-    preparing.check_disk(environment, runs)
     is_bundled = environments.is_bundled(environment.folder)
     typed = environment.name if is_bundled else shlex.quote(str(environment.folder))
     remedy = f"`nightshift env prepare {typed}`, which may need the network and minutes"

@@ -141,7 +141,6 @@ class CampaignSpec(Spec):
         self.loaded_canceller(environment)
         _check_machine(self, environment)
         _check_time(self, environment, is_new)
-        preparing.check_disk(environment, home())
 
     def open(self) -> Ledger:
         """The campaign's ledger: a new one, or the existing one. Refused if its scores would not be comparable."""

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from environments.limits import Limits
-from environments.recipe import Recipe, Unfit
+from environments.plugins import Refused
+from environments.recipe import Recipe
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.isolation import check_given, working
 from tasks.sandbox.program import SAID, CannotStart, NotAProgram, Program, Stopped
 from tasks.system.clock import clock
 
-POLL_SECONDS = 0.05
 SAY_SECONDS = 15.0
 """Between two progress messages."""
 CACHES = {
@@ -35,8 +35,8 @@ def run(recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log
     """Run a recipe to its end; the seconds that it took.
 
     It reads copies of its files in `texts` and writes `made`; it must not see `runs`, the directory of all campaigns.
-    The recipe's disk_gb replaces the environment's limits of size. Raises Unfit: it failed, took too long or wrote too
-    much; Refused: its settings name a path that no program may read; OSError: the machine could not start it.
+    The recipe's disk_gb replaces the environment's limits of size. Raises Refused: it failed, took too long, wrote too
+    much, or its settings name a path that no program may read; OSError: the machine could not start it.
     """
     # With the network, it runs as the user, who owns the cache.
     level = next(level for level in working() if not (recipe.network and confinement.owner(level) is not None))
@@ -59,21 +59,18 @@ def run(recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log
     except (CannotStart, NotAProgram) as fault:
         raise OSError(f"{recipe.program} cannot be started: {fault}") from fault
     if reason:
-        raise Unfit(f"{recipe.program}: {reason}\n{program.tail()}".rstrip())
+        raise Refused(f"{recipe.program}: {reason}\n{program.tail()}".rstrip())
     return clock() - program.started
 
 
 def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None:
     """Wait for its end; why it failed, or None."""
-    said, reason = program.started, None
+    reason = None
     try:
-        while (status := program.poll(POLL_SECONDS)) is None:
-            now = clock()
-            if now > program.started + recipe.seconds:
+        while (status := program.wait(min(SAY_SECONDS, recipe.seconds))) is None:
+            if (passed := clock() - program.started) > recipe.seconds:
                 return f"was not done within {recipe.seconds:g} s: raise [prepare] seconds"
-            if now > said + SAY_SECONDS:
-                said = now
-                say(f"{recipe.program}, {now - program.started:.0f} s: {program.tail().rpartition(SAID)[2]}")
+            say(f"{recipe.program}, {passed:.0f} s: {program.tail().rpartition(SAID)[2]}")
         if status:
             return program.describe(status)
         program.left_over()  # whatever it leaves is ended, at every level

@@ -23,7 +23,6 @@ import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from environments import FILE, Environment
 from environments.plugins import Refused, explain
-from environments.recipe import DATA, JUDGE, POOLS, SETTINGS, TRAIN, Recipe, Unfit
+from environments.recipe import DATA, JUDGE, POOLS, SETTINGS, TRAIN, Recipe
 from tasks.system import file_trees, interrupt, orphans
 from tasks.system.files import write_atomic
 from tasks.system.redact import capped, clean
@@ -41,8 +40,6 @@ if TYPE_CHECKING:  # what runs a recipe is not loaded to read its output
     from tasks.recipes.execution import Say
 
 FOLDER, RECORD = ".prepared", "prepared.json"
-LINE_BYTES = 2**20
-"""Longest question, in bytes."""
 SMALL_BYTES = 16 * 2**20
 """Files up to this size are read again to check that they have not changed; of larger ones only the size is checked."""
 SHOWN = 300
@@ -103,7 +100,6 @@ def prepare(environment: Environment, runs: Path, say: Say) -> Path:
     assert final is not None and recipe is not None, f"{environment.name} has no recipe"
     if read(final):
         return final
-    check_disk(environment, runs)
     final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FileLock(final.with_name(f"{final.name}.lock"))  # free once its holder is dead
     while not lock.is_locked:
@@ -116,17 +112,6 @@ def prepare(environment: Environment, runs: Path, say: Say) -> Path:
     finally:
         lock.release()
     return final
-
-
-def check_disk(environment: Environment, runs: Path) -> None:
-    """Check that the disk has room for the recipe's output, or that existing output is unchanged. Raises Refused."""
-    final, recipe = place(environment, runs), environment.prepare
-    if final is None or recipe is None or read(final):
-        return
-    there = next(path for path in final.parents if path.exists())
-    if (free := shutil.disk_usage(there).free / 2**30) < recipe.disk_gb:
-        needs = f"{environment.name} needs {recipe.disk_gb:g} GiB to be prepared ([prepare] disk_gb)"
-        raise Refused(f"{needs}, and the disk of {there} has {free:.1f} GiB free: make room there")
 
 
 def hold_to(environment: Environment) -> None:
@@ -173,7 +158,7 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
         seconds = execution.run(recipe, environment.limits, texts, made, final.parents[1], log, marker, say)
         _tidy(made, settings)
         files, questions = contents(made), check_questions(made)
-    except Unfit as wrong:
+    except Refused as wrong:
         file_trees.remove(staging)
         first, _, rest = str(wrong).partition("\n")
         raise Refused(f"{environment.folder / FILE}: [prepare] {first}. Its log is {log}\n{rest}".rstrip()) from wrong
@@ -198,14 +183,14 @@ def in_words(made: Prepared) -> str:
 
 
 def _tidy(made: Path, settings: str) -> None:
-    """Remove what is not part of a recipe's output. Raises Unfit: something stands where it does not belong."""
+    """Remove what is not part of a recipe's output. Raises Refused: something stands where it does not belong."""
     file_trees.open_to_all(made)
     for path in [*made.rglob(".*")]:  # hidden files, in which downloads keep timestamps
         file_trees.remove(path)
     for path in made.iterdir():
         if path.name not in (DATA, JUDGE, SETTINGS):
             name = shown(path.name)
-            raise Unfit(f"{name} stands beside {DATA} and {JUDGE}: write it into one of them, or remove it")
+            raise Refused(f"{name} stands beside {DATA} and {JUDGE}: write it into one of them, or remove it")
     file_trees.remove(made / SETTINGS)  # the recipe may have replaced it by anything
     (made / SETTINGS).write_text(settings)
 
@@ -237,17 +222,17 @@ def _changed(path: Path, place: Path) -> Refused:
 
 
 def contents(folder: Path) -> dict[str, Content]:
-    """Every file of `data` and `judge` below the folder. Unfit when one is missing, or an entry is no plain file."""
+    """Every file of `data` and `judge` below the folder. Refused when one is missing, or an entry is no plain file."""
     files = dict[str, Content]()
     for name in (DATA, JUDGE):
         if (folder / name).is_symlink() or not (folder / name).is_dir():
-            raise Unfit(f"there is no folder {name}: a recipe writes {DATA} and {JUDGE} into the folder that it gets")
+            raise Refused(f"there is no folder {name}: a recipe writes {DATA} and {JUDGE} into the folder that it gets")
         for path in sorted((folder / name).rglob("*")):
             inside, status = path.relative_to(folder).as_posix(), path.lstat()
             if stat.S_ISDIR(status.st_mode):
                 continue
             if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or not inside.isprintable():
-                raise Unfit(f"{shown(inside)} is no plain file with one plain name: save a copy of what is meant")
+                raise Refused(f"{shown(inside)} is no plain file with one plain name: save a copy of what is meant")
             interrupt.check()
             files[inside] = Content(status.st_size, _sha256(path))
     return files
@@ -269,11 +254,11 @@ class Question(BaseModel):
 
 
 def check_questions(folder: Path) -> dict[str, int]:
-    """The number of questions in each file. Unfit: one is none or stands in two places, or a pool is missing."""
+    """The number of questions in each file. Refused: one is none or stands in two places, or a pool is missing."""
     paths = [folder / (DATA if name == TRAIN else JUDGE) / f"{name}.jsonl" for name in (TRAIN, *POOLS)]
     missing = [path for path in paths[1:] if not path.is_file()]
     if missing and len(missing) < len(POOLS):
-        raise Unfit(f"{JUDGE}/{missing[0].name} is missing: the judge asks from {', '.join(POOLS)}")
+        raise Refused(f"{JUDGE}/{missing[0].name} is missing: the judge asks from {', '.join(POOLS)}")
     seen: dict[bytes, str] = {}
     counts: dict[str, int] = {}
     for path in filter(Path.is_file, paths):
@@ -285,25 +270,23 @@ def check_questions(folder: Path) -> dict[str, int]:
             for what in (f"id {question.id}", f"question {' '.join(question.question.split())}"):
                 key = hashlib.sha256(what.encode()).digest()
                 if key in seen:
-                    raise Unfit(f"{where}: {shown(what)} stands in {seen[key]} already: each one may stand once")
+                    raise Refused(f"{where}: {shown(what)} stands in {seen[key]} already: each one may stand once")
                 seen[key] = path.name
         if not counts[path.stem]:
-            raise Unfit(f"{path.parent.name}/{path.name} has no question")
+            raise Refused(f"{path.parent.name}/{path.name} has no question")
     return counts
 
 
 def _questions(path: Path) -> Iterator[tuple[str, Question]]:
     """Each line of a file, checked, with where it stands."""
     with path.open("rb") as file:
-        for number, line in enumerate(iter(partial(file.readline, LINE_BYTES + 1), b""), 1):
+        for number, line in enumerate(file, 1):
             where = f"{path.parent.name}/{path.name}, line {number}"
-            if len(line) > LINE_BYTES:
-                raise Unfit(f"{where} is longer than {LINE_BYTES} bytes")
             try:
                 if line.strip():
                     yield where, Question.model_validate_json(line)
             except ValidationError as wrong:
-                raise Unfit(shown(str(explain(wrong, where)))) from wrong
+                raise Refused(shown(str(explain(wrong, where)))) from wrong
 
 
 def shown(text: str) -> str:

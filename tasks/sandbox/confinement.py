@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -70,11 +71,14 @@ def plan(
     """
     if level == "none":
         return {"argv": argv, "inner": 1, "landlock": None, "filter": ""}
+    if platform.machine() not in seccomp.ARCHITECTURES:
+        raise OSError("there is no system call filter for this kind of processor")
     if level == "bwrap":
         command = bwrap(view, cwd=cwd, scratch_bytes=scratch_bytes) + argv
         filter = seccomp.behind_namespaces(view.network)
         return {"argv": command, "inner": 3, "landlock": None, "filter": filter.hex()}
-    version = landlock_version()
+    if not (version := landlock_version()):
+        raise OSError("this kernel has no Landlock (Linux 5.13 or later, CONFIG_SECURITY_LANDLOCK, lsm=landlock)")
     rules = {
         "version": version, "rules": landlock(view, scratch), "network": view.network,
         "listed": [str(folder) for folder in view.python.listed(view.readable)],
@@ -87,7 +91,7 @@ def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
     """The command line of bubblewrap up to the program's own: what is not named here does not exist."""
     root = os.geteuid() == 0
     if (bubblewrap := shutil.which("bwrap")) is None:
-        raise FileNotFoundError("bwrap is not on PATH any more")
+        raise OSError("bubblewrap is not installed (Debian, Ubuntu, Fedora: package bubblewrap)")
     command = [bubblewrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     command += ["--unshare-cgroup-try", *([] if view.network else ["--unshare-net"])]
     if not root:

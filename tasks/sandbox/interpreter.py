@@ -107,7 +107,4 @@ def _editable(prefixes: tuple[Path, ...], home: Path) -> tuple[Path, ...]:
 
 
 def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError):
-        return ""
+    return path.read_text(errors="replace") if path.is_file() else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import Iterable
@@ -13,8 +12,7 @@ from pathlib import Path
 
 from environments.limits import Limits
 from environments.plugins import Refused
-from tasks.sandbox import seccomp
-from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, landlock_version, owner
+from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, owner
 from tasks.sandbox.interpreter import OWN
 from tasks.sandbox.program import SAID, CannotStart, NotAProgram, Program
 from tasks.system.secret_places import secret_place
@@ -98,12 +96,6 @@ def why_not(level: Level) -> str:
     """Why a level does not work here, found by running a program at it; empty when it works."""
     if level == "none":
         return ""
-    if level == "bwrap" and shutil.which("bwrap") is None:
-        return "bubblewrap is not installed (Debian, Ubuntu, Fedora: package bubblewrap)"
-    if level == "landlock" and not landlock_version():
-        return "this kernel has no Landlock (Linux 5.13 or later, CONFIG_SECURITY_LANDLOCK, lsm=landlock)"
-    if not seccomp.is_known():
-        return "there is no system call filter for this kind of processor"
     local = ("127.0.0.1", 0)
     with tempfile.TemporaryDirectory(prefix="nightshift-probe-") as folder, socket.create_server(local) as server:
         return _probe(level, Path(folder).resolve(), server.getsockname()[1])

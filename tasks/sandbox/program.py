@@ -58,8 +58,6 @@ SAID = "| "
 END_BYTES = LONGEST_LINE = 2**16
 TAIL_LINES, LINE_CHARACTERS = 12, 500
 """Lines of its output in the reason of a crash, and the longest of them."""
-QUEUED_SIGNALS = 4096
-"""Signals and timers that wait; the user's other processes may queue more."""
 
 
 class NotAProgram(Exception):
@@ -152,8 +150,6 @@ def rlimits(limits: Limits, level: Level, grouped: bool, gpu: bool) -> dict[str,
     space, except on a GPU, where programs reserve address space without using it."""
     # The machine's handler of core dumps runs as root; 1 is the only core limit that keeps it from being started.
     bounds = {"RLIMIT_CORE": 1, "RLIMIT_FSIZE": int(limits.file_gb * GIB)}
-    # Counted for all processes of the user, or taken from all of the machine: a share, and none.
-    bounds |= {"RLIMIT_SIGPENDING": QUEUED_SIGNALS, "RLIMIT_RTPRIO": 0, "RLIMIT_NICE": 0}
     if not grouped and not gpu:
         bounds["RLIMIT_AS"] = allowed_memory(limits)
     if not grouped:

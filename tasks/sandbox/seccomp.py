@@ -31,26 +31,20 @@ owns a file. All others are refused: leases and notices (another's open() waits 
 hints to the disk."""
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
 STREAM, SEQPACKET = 1, 5
-PRCTL = (4, 62, 67)
+PRCTL = (4, 62)
 """Refused options of prctl. With PR_SET_DUMPABLE a program could hide its open files from its supervisor's user; with
-PR_SCHED_CORE keep others off its processor cores; with PR_SET_MEMORY_MERGE learn what others have in memory."""
-RLIMIT_CORE = 4
-DONTNEED, MERGEABLE, COLD, PAGEOUT = 4, 12, 20, 21
-"""Advice to drop a file from memory that others use too, and to share pages with others that hold the same."""
+PR_SCHED_CORE keep others off its processor cores."""
 
 _ALWAYS = """
 mount 165 40  umount2 166 39  pivot_root 155 41  chroot 161 51  move_mount 429 429  open_tree 428 428  fsopen 430 430
 fsconfig 431 431  fsmount 432 432  fspick 433 433  mount_setattr 442 442  unshare 272 97  setns 308 268
 ptrace 101 117  process_vm_readv 310 270  process_vm_writev 311 271  kcmp 312 272  pidfd_getfd 438 438
 process_madvise 440 440  bpf 321 280  perf_event_open 298 241  keyctl 250 219  add_key 248 217  request_key 249 218
-userfaultfd 323 282  io_uring_setup 425 425  io_uring_enter 426 426  io_uring_register 427 427  kexec_load 246 104
-kexec_file_load 320 294  init_module 175 105  finit_module 313 273  delete_module 176 106  reboot 169 142
-swapon 167 224  swapoff 168 225  settimeofday 164 170  clock_settime 227 112  clock_adjtime 305 266
-adjtimex 159 171  sethostname 170 161  setdomainname 171 162  acct 163 89  quotactl 179 60  quotactl_fd 443 443
-lookup_dcookie 212 18  open_by_handle_at 304 265  name_to_handle_at 303 264  iopl 172 -  ioperm 173 -
-syslog 103 116  vhangup 153 58  fanotify_init 300 262  inotify_init 253 -  inotify_init1 294 26
-inotify_add_watch 254 27  memfd_secret 447 447
+userfaultfd 323 282  io_uring_setup 425 425  io_uring_enter 426 426  io_uring_register 427 427
+open_by_handle_at 304 265  name_to_handle_at 303 264  syslog 103 116  fanotify_init 300 262  inotify_init 253 -
+inotify_init1 294 26  inotify_add_watch 254 27  memfd_secret 447 447
 """
+"""What only a capability allows, such as setting the clock, is not among them: no program has one."""
 _OTHERS_OF_THE_USER = """
 shmget 29 194  shmat 30 196  shmctl 31 195  semget 64 190  semop 65 193  semtimedop 220 192  semctl 66 191
 msgget 68 186  msgsnd 69 189  msgrcv 70 188  msgctl 71 187  mq_open 240 180  mq_unlink 241 181
@@ -80,17 +74,12 @@ removexattr 197 14  lremovexattr 198 15  fremovexattr 199 16
 _TOUCHES = {"utimensat 280 88  futimesat 261 -": 2, "utime 132 -  utimes 235 -": 1}
 """Which argument points to the times; null means now."""
 _CLONE, _CLONE3, _SOCKET, _SOCKETPAIR = "clone 56 220", "clone3 435 435", "socket 41 198", "socketpair 53 199"
-_IOCTL, _PRCTL, _FCNTL, _MADVISE = "ioctl 16 29", "prctl 157 167", "fcntl 72 25", "madvise 28 233"
-_FADVISE, _SETRLIMIT, _PRLIMIT = "fadvise64 221 223", "setrlimit 160 164", "prlimit64 302 261"
+_IOCTL, _PRCTL, _FCNTL = "ioctl 16 29", "prctl 157 167", "fcntl 72 25"
 
 _LOAD, _AND, _EQUAL, _GREATER, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 """Where a call's number, its convention and its arguments are in what a filter sees."""
-
-
-def is_known() -> bool:
-    return platform.machine() in ARCHITECTURES
 
 
 def behind_namespaces(network: bool) -> bytes:
@@ -126,23 +115,9 @@ def _common() -> bytes:
     # As on a file system, and on a kernel, that do not know them: programs that use them then do without.
     code += _refuse(_IOCTL, errno.ENOTTY, argument=1, mask=0xFF00, values=OF_FILE_SYSTEMS)
     code += _refuse(_FCNTL, errno.EINVAL, argument=1, unless=FCNTL)
-    # Without effect: advice binds nobody, and what a trial leaves is read on the same machine.
-    code += _refuse(_MADVISE, 0, argument=2, values=(MERGEABLE, COLD, PAGEOUT))
-    code += _refuse(_FADVISE, 0, argument=3, values=(DONTNEED,))
     # Of the caller without effect, as under a cpuset: who pins a thread does not fail for it, and leaves no core.
     code += _refuse(_AFFINITY, argument=0, unless=(0,)) + _refuse(_AFFINITY, 0)
-    # The limit on core dumps is kept, without a word: at 0, unlike 1, the machine's own handler would be started.
-    code += _refuse(_SETRLIMIT, 0, argument=0, values=(RLIMIT_CORE,))
-    return code + _refuse(_OF_THE_MACHINE, 0) + _keep_core_limit()
-
-
-def _keep_core_limit() -> bytes:
-    """The same of prlimit64, where a null pointer in its third argument only asks."""
-    kept = _jump(_EQUAL, 0, 1, 0) + _refusal(0)
-    low, high = (_statement(_LOAD, _ARGUMENTS + 8 * 2 + half) for half in (0, 4))
-    new = low + kept + high + kept
-    inner = _statement(_LOAD, _ARGUMENTS + 8) + _jump(_EQUAL, RLIMIT_CORE, 0, len(new) // 8) + new
-    return _of_calls(_PRLIMIT, inner + _statement(_LOAD, _NUMBER))
+    return code + _refuse(_OF_THE_MACHINE, 0)
 
 
 def _sockets(families: tuple[int, ...]) -> bytes:
@@ -155,7 +130,7 @@ def _sockets(families: tuple[int, ...]) -> bytes:
 
 def _program(code: bytes) -> bytes:
     """The whole filter: refuse foreign calling conventions and unknown calls, then `code`, then allow."""
-    _, architecture = ARCHITECTURES[platform.machine()]
+    architecture = ARCHITECTURES[platform.machine()][1]
     head = _statement(_LOAD, _ARCHITECTURE) + _jump(_EQUAL, architecture, 1, 0) + _statement(_RETURN, _KILL)
     head += _statement(_LOAD, _NUMBER) + _jump(_GREATER, YOUNGEST, 0, 1) + _refusal(errno.ENOSYS)
     return head + code + _statement(_RETURN, _ALLOW)

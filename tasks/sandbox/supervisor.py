@@ -223,11 +223,8 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _write(path: str, text: str) -> None:
-    try:
-        with open(path, "w") as file:
-            file.write(text)
-    except OSError as fault:
-        raise OSError(fault.errno, fault.strerror, path) from fault
+    with open(path, "w") as file:
+        file.write(text)
 
 
 def _prctl(option: int, value: int, third: Any = 0) -> None:
