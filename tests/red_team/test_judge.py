@@ -10,7 +10,6 @@ import json
 import os
 import resource
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -132,7 +131,6 @@ ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
         "answered nan for the action in lane 2 at step 1",
         {"control.id": "Pendulum-v1"},
     ),
-    ("kills itself", "say(READY)\nnext(shown)\nos.kill(os.getpid(), 9)", "step 1: was ended by SIGKILL", {}),
     (
         "says it byte by byte",
         "say(READY)\nnext(shown)\nfor _ in range(8 * lanes):\n    say(b'\\0')\n    time.sleep(0.2)",
@@ -204,14 +202,8 @@ def _identity(path: Path) -> tuple[object, ...]:
 
 SWAPS: list[tuple[str, Callable[[TrialDir], object], str]] = [
     ("another content", lambda place: (place.out / "model.bin").write_bytes(b"better!\n"), "out/ has changed"),
-    ("a folder that is a link", lambda place: _link(place.out, place.workspace), "out/ has changed"),
     ("a module", lambda place: (place.workspace / "json.py").write_text("pass"), "the program has changed"),
 ]
-
-
-def _link(path: Path, target: Path) -> None:
-    path.rename(path.with_name("moved"))
-    path.symlink_to(target)
 
 
 @pytest.mark.parametrize(("what", "swap", "reason"), SWAPS, ids=[what for what, _, _ in SWAPS])
@@ -220,9 +212,6 @@ def test_red_team_what_was_not_trained_is_not_judged(
 ) -> None:
     """Something outside of any sandbox changes the checkpoint or the program between training and judgement."""
     environment, place, run = trained(tmp_path, "say(READY)\nplay()", WORKING[0])
-    (place.out / "second.bin").write_bytes(b"other\n")
-    (place.out / "best").symlink_to("model.bin")
-    run = replace(run, checkpoint=outputs.checkpoint(place.out))
     swap(place)
     score = judge_run(MARKER, environment, Isolation(WORKING[0]), place, run, SEED)
     assert score.value is None and score.error is not None and score.error.startswith(reason), what

@@ -16,7 +16,7 @@ import pytest
 from tasks.sandbox import cgroup, confinement
 from tasks.sandbox.confinement import Level
 from tests.support.levels import SANDBOXED, WORKING
-from tests.support.red_team import PRELUDE, VARIABLE, Ground, attack, free, neighbours
+from tests.support.red_team import PRELUDE, VARIABLE, Ground, attack, free, neighbours, state
 
 TRY = """
 import fcntl, platform, resource, struct, termios
@@ -78,13 +78,8 @@ def namespace(kind):
 def spaces():
     return sorted(os.readlink("/proc/self/ns/" + kind) for kind in os.listdir("/proc/self/ns"))
 
-def commanded(command, value, path="train.py"):
-    return syscall(nr(72, 25), os.open(path, os.O_RDONLY), command, value)
-
-def limited(*bounds):
-    resource.setrlimit(resource.RLIMIT_CORE, bounds)
-    resource.prlimit(0, resource.RLIMIT_CORE, bounds)
-    return resource.getrlimit(resource.RLIMIT_CORE)
+def commanded(command, value):
+    return syscall(nr(72, 25), os.open("train.py", os.O_RDONLY), command, value)
 
 def held():
     fcntl.flock(os.open("train.py", os.O_RDONLY), fcntl.LOCK_EX)
@@ -97,25 +92,21 @@ FLAGS = struct.pack("l", 0x80 | 0x40 | 0x08)  # no access times, no dump, writte
 before = spaces()
 attempt("signal everybody", lambda: everybody(signal.SIGURG))
 attempt("kill", lambda: os.kill(VICTIM, signal.SIGKILL))
-attempt("kill the engine", lambda: os.kill(ENGINE, signal.SIGURG))
 attempt("kill the keeper", lambda: os.kill(KEEPER, signal.SIGKILL))
 attempt("pidfd", lambda: syscall(424, syscall(434, VICTIM, 0), 9, 0, 0))
 attempt("F_SETOWN", lambda: owned(VICTIM, signal.SIGKILL))
 attempt("ptrace", lambda: syscall(nr(101, 117), 16, VICTIM, 0, 0))
 attempt("copy memory", lambda: copied(VICTIM, TARGETS["address"]))
-attempt("write memory", lambda: os.pwrite(os.open(f"/proc/{VICTIM}/mem", os.O_WRONLY), b"hacked", TARGETS["address"]))
 attempt("forge", forged)
-for pid, who in ((VICTIM, "victim"), (ENGINE, "engine")):
-    attempt(f"prlimit of the {who}", lambda: __import__("resource").prlimit(pid, 7, (500, 500)))
-    attempt(f"nice of the {who}", lambda: os.setpriority(os.PRIO_PROCESS, pid, os.nice(0) + 3))
-    attempt(f"affinity of the {who}", lambda: os.sched_setaffinity(pid, {0}))
-    attempt(f"scheduler of the {who}", lambda: os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0)))
-    attempt(f"ioprio of the {who}", lambda: syscall(nr(251, 30), 1, pid, 3 << 13))
-    attempt(f"oom of the {who}", lambda: pathlib.Path(f"/proc/{pid}/oom_score_adj").write_text("1000"))
+attempt("limit", lambda: resource.prlimit(VICTIM, 7, (500, 500)))
+attempt("nice", lambda: os.setpriority(os.PRIO_PROCESS, VICTIM, os.nice(0) + 3))
+attempt("affinity", lambda: os.sched_setaffinity(VICTIM, {0}))
+attempt("scheduler", lambda: os.sched_setscheduler(VICTIM, os.SCHED_BATCH, os.sched_param(0)))
+attempt("ioprio", lambda: syscall(nr(251, 30), 1, VICTIM, 3 << 13))
+attempt("oom of another", lambda: pathlib.Path(f"/proc/{VICTIM}/oom_score_adj").write_text("1000"))
 attempt("shared memory", lambda: shared(TARGETS["shm"]))
 attempt("receive a message", lambda: [syscall(nr(70, 188), TARGETS["queue id"], held := ctypes.create_string_buffer(80), 60, 0, 0o4000), held.raw][1])
 attempt("mount", lambda: syscall(nr(165, 40), b"tmpfs", str(OUT).encode(), b"tmpfs", 0, 0))
-attempt("bind mount", lambda: syscall(nr(428, 428), -100, b"/", 1))
 attempt("unshare", lambda: syscall(nr(272, 97), 0x10000000))
 attempt("clone a namespace", lambda: syscall(nr(56, 220), 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0) or os._exit(0))
 attempt("chroot", lambda: rooted("/proc/1/root"))
@@ -125,33 +116,23 @@ attempt("clock", lambda: time.clock_settime(time.CLOCK_REALTIME, time.time() + 2
 attempt("keyctl", lambda: syscall(nr(250, 219), 11, -4, 0, 0))
 attempt("io_uring", lambda: syscall(425, 4, ctypes.create_string_buffer(200)))
 attempt("bpf", lambda: syscall(nr(321, 280), 0, ctypes.create_string_buffer(120), 72))
-attempt("perf", lambda: syscall(nr(298, 241), ctypes.create_string_buffer(120), -1, 0, -1, 0))
 attempt("watch", lambda: syscall(nr(254, 27), _libc.inotify_init1(0), os.path.dirname(TARGETS["judge"]).encode(), 2))
 attempt("kernel log", lambda: syscall(nr(103, 116), 3, ctypes.create_string_buffer(100), 100))
 attempt("a call of another kind", lambda: syscall(0x40000000 + nr(101, 117), 16, VICTIM, 0, 0))
-for path in ("/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/sys/fs/cgroup/cgroup.procs", "/dev/kmsg",
-             "/dev/mem", "/dev/kvm", "/dev/vda", "/dev/fuse", "/dev/net/tun"):
+for path in ("/proc/sys/kernel/core_pattern", "/sys/fs/cgroup/cgroup.procs", "/dev/mem", "/dev/kvm", "/dev/net/tun"):
     attempt("open " + path, lambda: os.close(os.open(path, os.O_WRONLY)))
 for group in TARGETS["groups"]:
     attempt("leave " + group, lambda: pathlib.Path(group).write_text(str(os.getpid())))
 note("group", got=open("/proc/self/cgroup").read()[:2000])
 attempt("pty", lambda: typed(TARGETS["pty"]))
-attempt("setuid", lambda: os.setuid(0) or os.seteuid(0))
 attempt("su", lambda: subprocess.run(["su", "-c", "grep CapEff /proc/self/status; id -u"], stdin=-3, capture_output=True, timeout=5).stdout)
 for name in TARGETS["stated"]:
     note(name, got=line(name))
 attempt("lease", lambda: commanded(1024, fcntl.F_WRLCK))
-attempt("notice", lambda: commanded(1026, 0x80000000 | 0x3F, "."))
-attempt("owner", lambda: commanded(8, os.getppid()))
 attempt("flags", lambda: fcntl.ioctl(os.open("train.py", os.O_RDONLY), 0x40086602, FLAGS))
-attempt("secret memory", lambda: syscall(447, 0))
-attempt("real time", lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)))
 attempt("favour", lambda: os.nice(-1))
-for knob in ("oom_score_adj", "coredump_filter", "timerslack_ns", "autogroup", "comm", "sched"):
-    attempt("knob " + knob, lambda: os.write(os.open("/proc/self/" + knob, os.O_WRONLY), b"0"))
-attempt("no core", lambda: limited(0, 0))
-attempt("core", lambda: limited(2**20, 2**20))
-attempt("queued signals", lambda: resource.getrlimit(resource.RLIMIT_SIGPENDING)[1] > 4096)
+attempt("knob", lambda: os.write(os.open("/proc/self/oom_score_adj", os.O_WRONLY), b"0"))
+attempt("core", lambda: resource.setrlimit(resource.RLIMIT_CORE, (2**20, 2**20)))
 attempt("hold a lock", held)
 note("oom", got=pathlib.Path("/proc/self/oom_score_adj").read_text().strip())
 model()
@@ -170,17 +151,7 @@ attempt("F_SETOWN", lambda: owned(VICTIM, signal.SIGKILL))
 """Those that hurt nobody else where there is no sandbox."""
 
 STATED = ("NoNewPrivs", "CapEff", "CapPrm", "CapInh", "CapAmb", "Uid", "Seccomp")
-OWN = {
-    "signal everybody",
-    "kill the keeper",
-    "F_SETOWN",
-    "setuid",
-    "su",
-    "no core",
-    "core",
-    "queued signals",
-    "hold a lock",
-}
+OWN = {"signal everybody", "kill the keeper", "F_SETOWN", "su", "hold a lock"}
 """What has effects in its own namespace, or none. All else is refused: killing, looking into a process or slowing it,
 memory and messages of the user, leaving its namespaces, the clock, keys, doors of the kernel, devices, its group, the
 terminal, speaking for its keeper, files that others open, running before everybody else, staying when memory is short."""
@@ -191,14 +162,15 @@ def test_red_team_reaching_other_processes_and_the_kernel(tmp_path: Path, level:
     """Each was tried and refused. After signals to every number that a process may have and to the owner of a socket,
     queues and typing, the victim lives and answers, nobody was signalled, no secret is out."""
     with neighbours(Ground.lay(tmp_path)) as around:
+        before = state(around.victim.pid)
         assault = attack(around.ground, TRY, level, targets=around.targets() | {"stated": STATED})
         assert around.victim.poll() is None and around.asked() == around.ground.secret and around.signals == []
-        assert around.states() == around.before
+        assert state(around.victim.pid) == before
         assert around.shared() == around.ground.secret.encode() and around.typed() == b""
     attempts, groups = assault.attempts, cgroup.find()
     assert [name for name, one in attempts.items() if one.error is None and one.got is None] == [], "it came back"
     granted = {name for name in attempts if not attempts[name].refused}
-    assert granted - OWN == {"spaces", "group", "oom", *STATED} and len(attempts) == (79 if groups else 77)
+    assert granted - OWN == {"spaces", "group", "oom", *STATED}
     if groups and level == "landlock":  # behind bubblewrap its group is the root of all that it sees
         assert cgroup.STEM in str(attempts["group"].got)
     assert attempts["signal everybody"].got is not None
@@ -213,9 +185,6 @@ def test_red_team_reaching_other_processes_and_the_kernel(tmp_path: Path, level:
     assert "CapEff" not in str(attempts["su"].got) or "CapEff:\\t0000000000000000" in str(attempts["su"].got)
     user = confinement.NOBODY if level == "bwrap" else os.geteuid()
     assert set(str(attempts["Uid"].got).split()) == {str(user)}
-    # Only a core limit of exactly 1 byte keeps a handler that is a program from being started, as root. Waiting signals
-    # are counted for all processes of a user: a program has a share. A lock on a file that it may read is free again.
-    assert attempts["no core"].got == attempts["core"].got == "(1, 1)" and attempts["queued signals"].got == "False"
     assert not attempts["hold a lock"].refused and free(assault.place.workspace / "train.py")
     assert attempts["oom"].got == "800", "it is the first to be killed"
 
@@ -233,7 +202,6 @@ def test_red_team_without_a_sandbox_its_neighbours_are_reached(tmp_path: Path) -
 
 
 READ = """
-import mmap
 def read(path): return open(path, "rb").read(2000)
 
 def below(folder):
@@ -245,27 +213,20 @@ def linked(make):
     make(TARGETS["judge"], OUT / make.__name__)
     return read(OUT / make.__name__)
 
-def mapped(path):
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 100, prot=mmap.PROT_READ) as memory: return memory[:]
-
 for name in ("judge", "toml", "campaign", "results", "table", "proposal", "checkpoint", "decided", "key", "parent",
              "bashrc", "netrc"):
     attempt(name, lambda: read(TARGETS[name]))
 attempt("judge by a link", lambda: linked(os.symlink)); (OUT / "symlink").unlink(missing_ok=True)
 attempt("judge by a name of its own", lambda: linked(os.link)); (OUT / "link").unlink(missing_ok=True)
 attempt("judge by the root of itself", lambda: read("/proc/self/root" + TARGETS["judge"]))
-attempt("judge by another program", lambda: subprocess.check_output(["cat", TARGETS["judge"]]) or stop(OSError(errno.EACCES, "")))
-attempt("judge by mmap", lambda: mapped(TARGETS["judge"]))
 attempt("list the other trial", lambda: below(os.path.dirname(TARGETS["proposal"])))
 attempt("list the home", lambda: below(os.path.dirname(TARGETS["bashrc"])))
 victim = f"/proc/{TARGETS['victim']}"
 for name in ("environ", "cmdline", f"fd/{TARGETS['victim fd']}", "root" + TARGETS["netrc"], "cwd/.netrc"):
     attempt("victim's " + name.partition("/")[0], lambda: read(f"{victim}/{name}"))
 attempt("victim's mem", lambda: os.pread(os.open(f"{victim}/mem", os.O_RDONLY), 100, TARGETS["address"]))
-for name in ("environ", "cmdline", "maps"):
+for name in ("environ", "maps"):
     attempt("engine's " + name, lambda: read(f"/proc/{TARGETS['engine']}/{name}"))
-for name in ("fd", "cwd", "root"):
-    attempt("engine's " + name, lambda: os.listdir(f"/proc/{TARGETS['engine']}/{name}"))
 def keep(name, data): (OUT / name).write_bytes(data)
 attempt("variables", lambda: keep("variables", str(os.environ).encode()))
 attempt("keeper's variables", lambda: keep("keepers", read(f"/proc/{os.getppid()}/environ")))
@@ -298,12 +259,9 @@ attempt("replace decided", lambda: os.rename(OUT / "mine", TARGETS["decided"]))
 attempt("link results", lambda: os.link(TARGETS["results"], OUT / "linked"))
 attempt("chmod parent", lambda: os.chmod(TARGETS["parent"], 0o777))
 attempt("utime netrc", lambda: os.utime(TARGETS["netrc"], (5e9, 5e9)))
-attempt("chown", lambda: os.chown(TARGETS["parent"], 12345, 12345))
-attempt("setxattr", lambda: os.setxattr(TARGETS["netrc"], "user.red", b"team"))
 attempt("take the folder away", lambda: os.rename(os.path.dirname(TARGETS["bashrc"]), OUT / "user"))
 attempt("add a file", lambda: write(os.path.dirname(TARGETS["table"]) + "/champion.json"))
 attempt("add a link", lambda: os.symlink("/etc/passwd", os.path.dirname(TARGETS["netrc"]) + "/.profile"))
-attempt("add a pipe", lambda: os.mkfifo(os.path.dirname(TARGETS["judge"]) + "/pipe"))
 attempt("decide itself", lambda: write(own.parents[1] / "trial.json"))
 attempt("write to own log", lambda: write(own.parents[1] / "log.txt", "a"))
 attempt("leave an import", lambda: write("sitecustomize.py"))
@@ -311,7 +269,7 @@ attempt("delete own config", lambda: os.unlink("config.json"))
 attempt("change own program", lambda: write(own, "a"))
 attempt("a device", lambda: os.mknod(OUT / "memory", 0o666 | stat.S_IFCHR, os.makedev(1, 1)))
 name = "red-team-" + os.urandom(8).hex()
-for path in ("/etc/" + name, "/usr/bin/" + name, "/var/tmp/" + name, TARGETS["python"]):
+for path in ("/etc/" + name, "/usr/bin/" + name, TARGETS["python"]):
     attempt("add " + path, lambda: os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)))
 model()
 """
@@ -324,7 +282,7 @@ MINE = {"variables", "keeper's variables", "descriptors"}
 @pytest.mark.parametrize("level", WORKING)
 def test_red_team_reading_what_is_not_its_own(tmp_path: Path, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge, seeds, results, another trial, keys, the home, a process of the user and the engine itself: by their
-    paths, by links, mappings, children and /proc. Without a sandbox everything but another's memory comes out. No
+    paths, by links and /proc. Without a sandbox everything but another's memory comes out. No
     variable and no open file of the engine, which hold the secret too, is inherited, at any level."""
     with neighbours(Ground.lay(tmp_path)) as around, around.ground.judge.open() as held:
         os.set_inheritable(held.fileno(), True)
@@ -333,7 +291,7 @@ def test_red_team_reading_what_is_not_its_own(tmp_path: Path, level: Level, monk
         assault = attack(around.ground, READ, level, targets=around.targets())
     secret, attempts = assault.ground.secret, {k: v for k, v in assault.attempts.items() if k not in MINE}
     assert assault.run.status == "finished", assault.run.error
-    assert len(attempts) == 31 and assault.attempts.keys() >= MINE
+    assert assault.attempts.keys() >= MINE
     paths = [assault.place.out / name for name in ("variables", "keepers", "descriptors")]
     text = "".join(path.read_text() for path in paths if path.exists())
     assert paths[0].exists() and paths[2].exists() and "PATH" in text
@@ -349,18 +307,15 @@ def test_red_team_reading_what_is_not_its_own(tmp_path: Path, level: Level, monk
 
 @pytest.mark.parametrize("level", SANDBOXED)
 def test_red_team_changing_and_adding_to_what_is_not_its_own(tmp_path: Path, level: Level) -> None:
-    """Overwrite, append, truncate(2), delete, rename over, hard-link, and change mode, times, owner and attributes of
-    the judge, the results, another trial, keys and the home. Add a champion, a trial, a link in the home, a pipe beside
-    the judge, its own verdict, files of the system and of the interpreter; move the home into out/; make /dev/mem anew.
-    Append to its own train.py, delete its config.json, and leave a module to be imported later."""
+    """Overwrite, append, truncate(2), delete, rename over, hard-link, and change mode and times of the judge, the
+    results, another trial, keys and the home. Add a champion, a link in the home, its own verdict, files of the system
+    and of the interpreter; move the home into out/; make /dev/mem anew. Append to its own train.py, delete its
+    config.json, and leave a module to be imported later."""
     ground = Ground.lay(tmp_path / "fort")
     damaged = attack(ground, WRITE, level, targets={"python": str(Path(sys.executable).parent / "red-team")})
     place = damaged.place
-    assert len(damaged.attempts) == 28 and damaged.run.status == "finished"
+    assert damaged.run.status == "finished"
     assert ground.changed() == []
-    parent, netrc = ground.canaries["parent"], ground.canaries["netrc"]
-    assert (parent.stat().st_uid, parent.stat().st_gid) == (os.geteuid(), os.getegid())
-    assert "user.red" not in os.listxattr(netrc)
     # Behind bubblewrap it may add to folders that it alone sees.
     assert names(ground.user) == {".bashrc", ".netrc"}
     assert names(ground.campaign / "trials") == {"0001", "0007"}
@@ -368,7 +323,7 @@ def test_red_team_changing_and_adding_to_what_is_not_its_own(tmp_path: Path, lev
     assert names(ground.environment) == {"environment.toml", "judge.py", "train.py"}
     assert names(place.path) == {"log.txt", "out", "workspace"} and damaged.log == ""
     added = [Path(name.removeprefix("add ")) for name in damaged.attempts if name.startswith("add /")]
-    assert len(added) == 4 and not any(path.exists() for path in added)
+    assert added and not any(path.exists() for path in added)
     assert damaged.attempts["a device"].refused and not (place.out / "memory").exists()
     assert (place.workspace / "train.py").read_text() == PRELUDE + WRITE
     assert names(place.workspace) == {"train.py", "targets.json", "config.json"}

@@ -16,10 +16,9 @@ from environments.plugins import Refused
 from tasks.sandbox import confinement, isolation, seccomp
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import choose, why_not, working
-from tasks.sandbox.program import CannotStart
 from tasks.system.home import home
 from tests.support.levels import SANDBOXED, WORKING
-from tests.support.sandboxed import answers, run
+from tests.support.sandboxed import answers
 from tests.support.toy import QUADRATIC, quadratic
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -78,15 +77,6 @@ def test_a_gpu_is_there_only_when_it_is_given_and_proc_is_open_only_to_a_driver_
     )
     written = answers(tmp_path, "bwrap", code, view=VisiblePaths((), (), gpu=asked))
     assert written == [asked, asked and driver, False, False, False, False]
-
-
-def test_with_bubblewrap_gone_nothing_is_run_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bwrap").write_text("#!/bin/sh\n/usr/bin/id > ran\n")
-    (tmp_path / "bwrap").chmod(0o755)
-    monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(CannotStart, match=r"bwrap.*PATH"):
-        run(tmp_path, "bwrap", "pass")
-    assert not (tmp_path / "workspace/ran").exists()
 
 
 def test_no_view_holds_the_private_keys_of_the_machine(tmp_path: Path) -> None:

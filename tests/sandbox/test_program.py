@@ -32,7 +32,6 @@ from tasks.train import run_program
 from tasks.trial import Proposal
 from tests.support.levels import WORKING
 from tests.support.processes import NAP, SLEEP, alive, wait_for
-from tests.support.sandboxed import run
 from tests.support.toy import SANDBOX, quadratic
 
 
@@ -171,13 +170,6 @@ def test_a_program_that_cannot_be_confined_is_not_run(tmp_path: Path) -> None:
 
 GROUPS = cgroup.find()
 needs_groups = pytest.mark.skipif(GROUPS is None, reason="this user cannot make control groups here")
-SHARED = """
-import os, time
-for _ in range(4): os.fork()
-held = [os.urandom(2**20) for _ in range(30)]
-time.sleep(2)
-"""
-"""Thirty megabytes in each of sixteen processes."""
 
 
 @pytest.fixture
@@ -204,12 +196,6 @@ def test_the_groups_of_a_dead_engine_are_swept_away_and_those_of_a_living_one_ar
         alive.rmdir()
 
 
-@needs_groups
-def test_processes_that_use_up_the_memory_together_are_ended_with_that_reason(tmp_path: Path) -> None:
-    ended, _ = run(tmp_path, WORKING[0], SHARED, limits=Limits(memory_gb=0.2))
-    assert ended == "ran out of memory: it may use 0.2 GiB (limits.memory_gb)"
-
-
 # Foreign text is read in a process of its own: with limits, and without a trace for the next one.
 
 
@@ -222,8 +208,8 @@ def test_a_value_comes_back_as_it_was_given() -> None:
 @pytest.mark.parametrize(
     ("function", "values", "why"),
     [
-        (json.loads, ("[" * 10**6,), "nested too deeply"),
-        (operator.mul, ("x", 2**30), "512 MiB of memory"),
+        (json.loads, ("[" * 10**6,), "RecursionError"),
+        (operator.mul, ("x", 2**30), "MemoryError"),
         (ctypes.string_at, (0,), "crashes its parser"),
         pytest.param(pow, (3, 10**9), "3 s of processor time", marks=pytest.mark.slow),
     ],

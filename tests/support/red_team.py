@@ -283,7 +283,6 @@ class Neighbours:
     file: int
     """The victim's descriptor of a file with the secret."""
     address: int
-    before: dict[str, object]
     shm: int
     queue: int
     master: int
@@ -294,13 +293,9 @@ class Neighbours:
         found = cgroup.find()
         groups = [str(folder / "cgroup.procs") for folder in (found.memory, found.pids)] if found else []
         return {
-            "victim": self.victim.pid, "victim fd": self.file, "engine": os.getpid(), "address": self.address, "pty": self.pty, "shm": key(),
-            "shm id": self.shm, "queue id": self.queue, "groups": groups,
+            "victim": self.victim.pid, "victim fd": self.file, "engine": os.getpid(), "address": self.address,
+            "pty": self.pty, "shm": key(), "queue id": self.queue, "groups": groups,
         }  # fmt: skip
-
-    def states(self) -> dict[str, object]:
-        """How the system treats the victim and the engine."""
-        return {str(pid): state(pid) for pid in (self.victim.pid, os.getpid())}
 
     def shared(self) -> bytes:
         """What stands in the shared memory."""
@@ -322,6 +317,7 @@ class Neighbours:
 
 
 def state(pid: int) -> tuple[object, ...]:
+    """How the system treats a process."""
     process = psutil.Process(pid)
     files = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     oom = Path(f"/proc/{pid}/oom_score_adj").read_text()
@@ -351,10 +347,8 @@ def neighbours(ground: Ground) -> Iterator[Neighbours]:
     master, slave = os.openpty()
     signals: list[int] = []
     asleep = signal.signal(signal.SIGURG, lambda number, _: signals.append(number))
-    around = Neighbours(ground, victim, file, address, {}, shm, queue, master, os.ttyname(slave), signals)
-    around.before.update(around.states())
     try:
-        yield around
+        yield Neighbours(ground, victim, file, address, shm, queue, master, os.ttyname(slave), signals)
     finally:
         signal.signal(signal.SIGURG, asleep)
         victim.kill()
