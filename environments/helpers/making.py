@@ -132,12 +132,9 @@ def write(folder: Path, train: Sequence[Row], judge: Mapping[str, Sequence[Row]]
 
 def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[str, Any]]:
     """The rows of Parquet files of a dataset, or of the JSONL file `plain` that a folder may hold in their stead."""
-    own = place.folder
-    if own and (own / plain).is_file():
-        return [json.loads(line) for line in (own / plain).read_text().split("\n") if line.strip()]
-    folder = own or _fetched(place, files)
-    if lack := _first_missing(folder, files):
-        raise CannotPrepare(f"{folder} holds neither {plain} nor {lack}: {place.remedy}")
+    if place.folder and (own := place.folder / plain).is_file():
+        return [json.loads(line) for line in own.read_text().split("\n") if line.strip()]
+    folder = _found(place, files, files)
     from pyarrow import parquet
 
     return [row for file in files for row in parquet.read_table(folder / file).to_pylist()]
@@ -145,12 +142,8 @@ def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[st
 
 def base_model(place: Place, folder: Path) -> None:
     """Put a model's files into `folder`. Raises CannotPrepare: it cannot be had, or neither trained nor asked."""
-    source = place.folder or _fetched(place, MODEL_FILES)
-    lack = _first_missing(source, ("config.json", "tokenizer_config.json", "tokenizer.json"))
-    if lack is None and not any(source.glob("*.safetensors")):
-        lack = "*.safetensors"
-    if lack:
-        raise CannotPrepare(f"model {place.name!r} cannot be the base: no {lack}: {place.remedy}")
+    needed = ("config.json", "tokenizer_config.json", "tokenizer.json", "*.safetensors")
+    source = _found(place, MODEL_FILES, needed)
     if "auto_map" in (source / "config.json").read_text():
         raise CannotPrepare(
             f"model {place.name!r} brings a program of its own (auto_map), and none is run: take another"
@@ -160,8 +153,13 @@ def base_model(place: Place, folder: Path) -> None:
         shutil.copyfile(file, folder / file.name)  # what a cache holds are links
 
 
-def _first_missing(folder: Path, files: Iterable[str]) -> str | None:
-    return next((name for name in files if not (folder / name).is_file()), None)
+def _found(place: Place, files: Sequence[str], needed: Sequence[str]) -> Path:
+    """The folder with its files, wherever they are. Raises CannotPrepare: one that is needed is not there."""
+    folder = place.folder or _fetched(place, files)
+    for name in needed:
+        if not any(folder.glob(name)):
+            raise CannotPrepare(f"{place.kind} {place.name!r} has no {name}: {place.remedy}")
+    return folder
 
 
 def _fetched(place: Place, files: Sequence[str]) -> Path:

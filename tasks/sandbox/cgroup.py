@@ -19,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 STEM = "nightshift-"
+KILL_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -61,15 +62,13 @@ class Group:
         counts = dict(line.split() for line in (self.memory / self.kills).read_text().splitlines())
         return int(counts.get("oom_kill", 0)) > 0
 
-    def kill(self, patience: float = 10.0) -> None:
-        """Kill its processes until none is left. Raises TimeoutError if some survive (they hang in the kernel)."""
-        deadline = time.monotonic() + patience
-        while inside := (self.pids / "cgroup.procs").read_text().split():
+    def kill(self) -> None:
+        """Kill its processes until none is left, for some seconds: one may hang in the kernel."""
+        deadline = time.monotonic() + KILL_SECONDS
+        while (inside := (self.pids / "cgroup.procs").read_text().split()) and time.monotonic() < deadline:
             for pid in inside:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"processes {', '.join(inside)} of {self.pids.name} survive SIGKILL")
             time.sleep(0.005)
 
     def remove(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from environments.limits import Limits
 from environments.plugins import Refused
-from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, owner
+from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give
 from tasks.sandbox.interpreter import OWN
 from tasks.sandbox.program import SAID, CannotStart, NotAProgram, Program
 from tasks.system.secret_places import secret_place
@@ -41,9 +41,7 @@ def choose(asked: str) -> Level:
 
 
 def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
-    """Refused when a path that programs may read shows other trials, processes, devices or keys, is missing, or
-    unreadable for the program's user.
-    """
+    """Refused when a path that programs may read shows other trials, processes, devices or keys, or is missing."""
     if level == "none":
         return
     runs = home.resolve()
@@ -57,10 +55,6 @@ def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
             raise Refused(f"readable: {fact}: keep what is to be read in a folder of its own")
         if not given.exists():
             raise Refused(f"readable: there is no {path} on {os.uname().nodename}: put it there, or name where it is")
-        needed = 0o5 if given.is_dir() else 0o4
-        if owner(level) is not None and given.stat().st_mode & needed != needed:
-            fact = f"{path} can be read by its owner alone, and programs of root run as `nobody`"
-            raise Refused(f"readable: {fact}: chmod -R o+rX it, or use --isolation landlock")
     for shown in (*map(Path, SYSTEM), *OWN.parts):
         if runs.is_relative_to(shown.resolve()):
             raise Refused(f"{home} is below {shown}, which every trial may read: set NIGHTSHIFT_HOME to another folder")
@@ -98,28 +92,23 @@ def why_not(level: Level) -> str:
         return ""
     local = ("127.0.0.1", 0)
     with tempfile.TemporaryDirectory(prefix="nightshift-probe-") as folder, socket.create_server(local) as server:
-        return _probe(level, Path(folder).resolve(), server.getsockname()[1])
-
-
-def _probe(level: Level, place: Path, port: int) -> str:
-    """Run the program at a level; why it does not work, or nothing."""
-    workspace, out, secret = place / "workspace", place / "out", place / "secret"
-    workspace.mkdir()
-    out.mkdir()
-    secret.touch()
-    (workspace / "port").write_text(str(port))
-    (workspace / "probe.py").write_text(PROBE)
-    give(out, level)
-    try:
-        with Program(
-            ["python", "-I", "probe.py", str(out), str(secret)], cwd=workspace, log=place / "log",
-            marker=f"probe-{os.getpid()}", level=level, view=VisiblePaths((workspace,), (out,)), limits=Limits(),
-        ) as program:  # fmt: skip
-            if (status := program.wait(PROBE_SECONDS)) is None:
-                return f"a program run at it did not end within {PROBE_SECONDS:g} s"
-            tail = program.tail().splitlines()
-    except (CannotStart, NotAProgram) as fault:
-        return str(fault)
-    if not status and (out / "written").exists():
-        return ""
-    return tail[-1].removeprefix(SAID) if tail else f"a program run at it ended with status {status}"
+        place = Path(folder).resolve()
+        workspace, out, secret = place / "workspace", place / "out", place / "secret"
+        workspace.mkdir()
+        out.mkdir()
+        secret.touch()
+        (workspace / "port").write_text(str(server.getsockname()[1]))
+        (workspace / "probe.py").write_text(PROBE)
+        give(out, level)
+        try:
+            with Program(
+                ["python", "-I", "probe.py", str(out), str(secret)], cwd=workspace, log=place / "log",
+                marker=f"probe-{os.getpid()}", level=level, view=VisiblePaths((workspace,), (out,)), limits=Limits(),
+            ) as program:  # fmt: skip
+                status, tail = program.wait(PROBE_SECONDS), program.tail().splitlines()
+        except (CannotStart, NotAProgram) as fault:
+            return str(fault)
+        if status == 0 and (out / "written").exists():
+            return ""
+        ended = f"did not end within {PROBE_SECONDS:g} s" if status is None else f"ended with status {status}"
+        return tail[-1].removeprefix(SAID) if tail else f"a program run at it {ended}"

@@ -382,14 +382,15 @@ class Program:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self._take_in(0, limited=False)
+        with suppress(Stopped):  # it is over anyway
+            self._take_in(0)
         if "over" not in self._told:
             self._end()
 
-    def note(self, chunk: bytes, limited: bool = True) -> None:
+    def note(self, chunk: bytes) -> None:
         """Add output to its log, such as what was read from a pipe elsewhere."""
         self._log.write(chunk)
-        if limited and self._log.written > self.limits.output_mb * MIB:
+        if self._log.written > self.limits.output_mb * MIB:
             raise Stopped(f"printed more than {self.limits.output_mb:g} MiB (limits.output_mb)")
 
     def tail(self) -> str:
@@ -465,14 +466,14 @@ class Program:
         if shutil.disk_usage(self._place).free < DISK_RESERVE:
             raise Stopped(f"left less than {DISK_RESERVE // MIB} MiB free on the disk, which is kept for others")
 
-    def _take_in(self, seconds: float, limited: bool = True) -> None:
+    def _take_in(self, seconds: float) -> None:
         """Read its output and the supervisor's messages until `seconds` have passed or it has ended."""
         deadline = clock() + seconds
         while self._selector.get_map() and (ready := self._selector.select(max(deadline - clock(), 0))):
             for key, _ in ready:
                 if key.fileobj != self._report:
                     if chunk := self._noise.read(2**20):
-                        self.note(chunk, limited)
+                        self.note(chunk)
                         continue
                 elif self._hear():
                     continue

@@ -62,8 +62,6 @@ pidfd_send_signal 424 424
 """
 _AFFINITY = "sched_setaffinity 203 122"
 """Chooses the cores of a thread, which are those of its slot."""
-_OF_THE_MACHINE = "sync 162 81  syncfs 306 267"
-"""Calls that write out what all programs of the machine have changed."""
 _TRUNCATE = "truncate 76 45"
 _MARKS = """
 chmod 90 -  fchmod 91 52  fchmodat 268 53  chown 92 -  fchown 93 55  lchown 94 -  fchownat 260 54  utime 132 -
@@ -116,8 +114,7 @@ def _common() -> bytes:
     code += _refuse(_IOCTL, errno.ENOTTY, argument=1, mask=0xFF00, values=OF_FILE_SYSTEMS)
     code += _refuse(_FCNTL, errno.EINVAL, argument=1, unless=FCNTL)
     # Of the caller without effect, as under a cpuset: who pins a thread does not fail for it, and leaves no core.
-    code += _refuse(_AFFINITY, argument=0, unless=(0,)) + _refuse(_AFFINITY, 0)
-    return code + _refuse(_OF_THE_MACHINE, 0)
+    return code + _refuse(_AFFINITY, argument=0, unless=(0,)) + _refuse(_AFFINITY, 0)
 
 
 def _sockets(families: tuple[int, ...]) -> bytes:

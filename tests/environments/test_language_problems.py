@@ -146,7 +146,7 @@ def test_a_recipe_makes_its_questions_from_local_files_and_a_seed(name: str, tmp
         ({"serach": 1}, "prepare.settings.serach: unknown key. Available: confirm, curve, dataset, dataset_revision,"),
         ({"dataset": "/nowhere"}, "prepare.settings.dataset = '/nowhere' is no folder: give the absolute path of one"),
         ({"search": 19}, "20 questions are too few for 19 to search, 4 to confirm and the rest to report: set"),
-        ({"model": "/tmp"}, "model '/tmp' cannot be the base: no config.json"),
+        ({"model": "/tmp"}, "model '/tmp' has no config.json"),
     ],
 )  # fmt: skip
 def test_a_recipe_that_cannot_be_followed_says_why(tmp_path: Path, settings: dict[str, object], why: str) -> None:
