@@ -21,7 +21,7 @@ from environments import earlier_trials, plugins
 from environments.judges import Judge, Misbehaved
 from environments.limits import Limits
 from environments.plugins import Refused
-from environments.recipe import FROZEN, Recipe
+from environments.recipe import Recipe
 from environments.remote import SECTIONS, RemoteSettings
 from environments.score import METRIC, Guard
 from environments.space import Constant, Space, Value
@@ -167,12 +167,6 @@ class Environment(BaseModel):
                     raise Refused(f"parameter {name!r} {wrong}") from wrong
         return complete
 
-    def content(self) -> dict[str, Path]:
-        """The files that a campaign freezes, by their name there: the folder's, and the helpers of its recipe."""
-        helpers = self.prepare.helper_files(self.folder) if self.prepare else ()
-        own = {file.relative_to(self.folder).as_posix(): file for file in files(self.folder)}
-        return own | {f"{FROZEN}/{helper}.py": path for helper, path in helpers}
-
     def check(self) -> None:
         """Check everything that can be checked before a run, the judge's problem too. Raises Refused."""
         self.check_files()
@@ -197,7 +191,7 @@ class Environment(BaseModel):
         inside = [("program", name) for name in self.program]
         if self.prepare:
             inside += [("prepare", name) for name in (self.prepare.program, *self.prepare.files)]
-            list(self.prepare.helper_files(self.folder))
+            list(self.prepare.texts(self.folder))
         # An absolute path need only be where trials run (`tasks.sandbox.isolation.check_given`); a relative one that
         # leads out would be looked for beside the frozen copy, where other files are.
         listed = [("readable", path) for path in self.readable]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -19,8 +19,7 @@ from environments.plugins import Refused
 
 VERSION = 1
 """Version of the layout of a recipe's folder; part of every digest."""
-HELPERS, FROZEN = "environments.helpers", "helpers"
-"""The package of the helpers, and their folder in a frozen environment."""
+HELPERS = "environments.helpers"
 DATA, JUDGE, SETTINGS = "data", "judge", "settings.json"
 TRAIN, POOLS = "train", ("search", "confirm", "report")
 """Files of questions, NAME.jsonl: the training questions in `data`, the judge's in `judge`."""
@@ -45,20 +44,14 @@ class Recipe(BaseModel):
         """The recipe's files, and the name of each where it runs; `folder` is the environment's. Raises Refused."""
         yield from ((folder / name, name) for name in (self.program, *self.files))
         beside = Path(self.program).parent  # where the program imports them from
-        yield from ((path, (beside / f"{helper}.py").as_posix()) for helper, path in self.helper_files(folder))
-
-    def helper_files(self, folder: Path) -> Iterator[tuple[str, Path]]:
-        """Each helper's name and file: the copy frozen with the environment, or the bundled one. Raises Refused."""
         for helper in self.helpers:
-            if not (path := folder / FROZEN / f"{helper}.py").is_file():
-                plugins.require(helper, plugins.names(HELPERS), "helper", f"{folder}: [prepare] helpers")
-                path = plugins.folder(HELPERS) / f"{helper}.py"
-            yield helper, path
+            plugins.require(helper, plugins.names(HELPERS), "helper", f"{folder}: [prepare] helpers")
+            yield plugins.folder(HELPERS) / f"{helper}.py", (beside / f"{helper}.py").as_posix()
 
-    def digest(self, texts: Iterable[tuple[Path, str]]) -> str:
-        """Digest of the recipe's files (as from `texts`) and settings, 16 hexadecimal digits. Raises Refused."""
+    def digest(self, folder: Path) -> str:
+        """Digest of the recipe's files and settings, 16 hexadecimal digits. Raises Refused."""
         hashed = hashlib.sha256(f"{VERSION} {json.dumps(self.settings, sort_keys=True)}".encode())
-        for path, name in texts:
+        for path, name in self.texts(folder):
             if not path.is_file():
                 raise Refused(f"{path}: a recipe is made of files, name each one under [prepare] files")
             text = path.read_bytes()

@@ -16,6 +16,7 @@ from string import Formatter
 from typing import ClassVar, Literal
 
 from environments import FILE, Environment
+from environments.judges import Misbehaved
 from environments.limits import Limits
 from environments.plugins import Refused
 from environments.remote import RemoteSettings
@@ -25,7 +26,7 @@ from tasks.remote.endpoint import PROTOCOL, EndpointAway, EndpointFault, RemoteE
 from tasks.remote.jobs import RemoteJob
 from tasks.sandbox import outputs
 from tasks.sandbox.program import CannotStart
-from tasks.sandbox.progress import BadProgress, Failure, Progress
+from tasks.sandbox.progress import Failure, Progress
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.clock import clock
@@ -120,7 +121,7 @@ class RemoteSession(TrainingSession):
                 self.place.path / jobs.COSTS, adopt=self.cut_seconds is None, gpus=self.environment.rented_gpus,
             ) as job:  # fmt: skip
                 self._train(job, request)
-        except (TrialFault, BadProgress) as wrong:
+        except (TrialFault, Misbehaved) as wrong:
             self.error = str(wrong)
         except EndpointFault as fault:
             raise CannotStart(str(fault)) from fault

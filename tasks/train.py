@@ -15,6 +15,7 @@ from pathlib import Path
 from prefect import State, task
 
 from environments import FILE, Environment, plugins
+from environments.judges import Misbehaved
 from environments.plugins import Refused
 from tasks import remote_session
 from tasks.bench import Bench, RunPlan
@@ -29,7 +30,6 @@ from tasks.sandbox.advice import advice
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import CannotStart, NotAProgram, Program, Stopped
-from tasks.sandbox.progress import BadProgress
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
@@ -183,7 +183,7 @@ class _Session(TrainingSession):
                 # One whose process was killed at its own limit may take that for a fault of the machine.
                 self.failure = None if reason and program.lacked_memory() else self.progress.failure
                 reason = f"said: {self.failure.reason}" if self.failure else reason
-            except (BadProgress, Stopped) as wrong:
+            except Misbehaved as wrong:
                 reason = str(wrong)
             program.kill()
             self.peak_memory = program.peak_memory

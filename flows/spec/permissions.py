@@ -173,8 +173,8 @@ def _paths(environment: Environment) -> Iterator[str]:
         yield _reads(who, path, folder)
     for path in execution.paths_in(recipe.settings) if recipe else ():
         yield _reads("its recipe reads", path, folder)
-    files = [*environment.content().values(), *(path for path, _ in workspace.baseline_files(environment))]
-    for file in files:
+    program = (path for path, _ in workspace.baseline_files(environment))
+    for file in (*environments.files(environment.folder), *program):
         if file.is_relative_to(environment.folder) and not file.resolve().is_relative_to(folder):
             name = printable(str(file.relative_to(environment.folder)))
             yield f"{_reads('it reads', file, folder)}, by the link {name}"

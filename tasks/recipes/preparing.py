@@ -81,8 +81,7 @@ def place(environment: Environment, runs: Path) -> Path | None:
     """The folder of its recipe's output, below the directory of all campaigns; None without a recipe."""
     if environment.prepare is None:
         return None
-    digest = environment.prepare.digest(environment.prepare.texts(environment.folder))
-    return runs.absolute() / FOLDER / f"{environment.name}-{digest}"
+    return runs.absolute() / FOLDER / f"{environment.name}-{environment.prepare.digest(environment.folder)}"
 
 
 def laid(environment: Environment, runs: Path) -> Environment:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from environments import safe_open
+from environments.judges import Misbehaved
 from tasks.system.redact import one_line
 from tasks.trial import TWENTIETHS, Curve
 
@@ -15,10 +16,6 @@ MOST_STEPS = 2**53
 PROGRESS_LIMIT = 16 * 2**20
 """Bytes of progress.jsonl beyond which a program is stopped: days, at 5 reports a second."""
 REASON_CHARACTERS = 500
-
-
-class BadProgress(Exception):
-    """A line of progress.jsonl that is not a report."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class Progress:
         self.curve += (self.reported,) * (min(twentieths, TWENTIETHS) - len(self.curve))
 
     def read(self) -> None:
-        """Read the new complete lines. Raises BadProgress when one is not a report, or there are far too many."""
+        """Read the new complete lines. Raises Misbehaved when one is not a report, or there are far too many."""
         try:
             with safe_open.open_file(self._path) as file:
                 file.seek(self._offset)
@@ -61,16 +58,16 @@ class Progress:
         except FileNotFoundError:
             return
         except OSError as fault:
-            raise BadProgress(f"out/progress.jsonl cannot be read ({fault.strerror}): it must be a file") from fault
+            raise Misbehaved(f"out/progress.jsonl cannot be read ({fault.strerror}): it must be a file") from fault
         if self._offset + len(new) >= PROGRESS_LIMIT:
-            raise BadProgress(f"wrote more than {PROGRESS_LIMIT // 2**20} MiB to out/progress.jsonl")
+            raise Misbehaved(f"wrote more than {PROGRESS_LIMIT // 2**20} MiB to out/progress.jsonl")
         complete = new[: new.rfind(b"\n") + 1]
         self._offset += len(complete)
         for line in complete.splitlines():
             self.count += 1
             if (report := parse_report(line)) is None:
                 shown = line[:80].decode(errors="replace")
-                raise BadProgress(f"out/progress.jsonl line {self.count} is not a report: {shown!r}")
+                raise Misbehaved(f"out/progress.jsonl line {self.count} is not a report: {shown!r}")
             self._take(report)
 
     def _take(self, report: dict[str, object]) -> None:

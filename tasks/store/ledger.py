@@ -352,13 +352,13 @@ def ended_search(ledger: Ledger) -> dict[str, Any]:
 
 def freeze(environment: Environment, path: Path) -> None:
     """Copy an environment's folder and its baseline program into a campaign's directory; Refused if too large."""
-    content = environment.content()
-    size = sum(file.stat().st_size for file in content.values())
+    content = [*environments.files(environment.folder)]
+    size = sum(file.stat().st_size for file in content)
     if size > FREEZE_LIMIT:
         fact = f"{environment.folder} holds {size >> 20} MiB, and every campaign copies it"
         raise Refused(f"{fact} (limit {FREEZE_LIMIT >> 20} MiB): keep data elsewhere, and list its path under readable")
-    for name, file in content.items():
-        _copy(file, path / "environment" / name)
+    for file in content:
+        _copy(file, path / "environment" / file.relative_to(environment.folder))
     for source, name in workspace.baseline_files(environment):
         _copy(source, path / "program" / name)
     (path / "program").mkdir(exist_ok=True)

@@ -143,7 +143,6 @@ def toy(tmp_path: Path, line: str) -> Environment:
         ("environment", toy, {"line": 'program = ["fit.py", "gone.py"]'}, "gone.py"),
         ("environment", toy, {"line": 'readable = ["/nowhere/at/all"]'}, "/nowhere/at/all"),
         ("room", toy, {"line": 'device = "cuda"'}, "no usable GPU"),
-        ("data", toy, {"line": '[prepare]\nprogram = "fit.py"\ndisk_gb = 1e6'}, "1e+06 GiB"),
         ("room", machine, {"gpus": 1}, "gpus = 1"),
         ("cuda", machine, {"python": "echo The NVIDIA driver on your system is too old >&2; exit 1"}, "driver on your"),
         ("dry_run", machine, {"fixed__prime_rl": "/nowhere"}, "no /nowhere/.venv/bin/rl"),

@@ -229,29 +229,6 @@ def test_every_sum_falls_into_one_split_and_the_judge_has_three_tenths() -> None
     assert all(int(row["answer"]) == eval(row["question"]) for row in parts["search"][:50])
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of the libraries: what they deprecate is theirs
-def test_the_recipe_makes_questions_and_a_base_that_loads(tmp_path: Path) -> None:
-    recipe = module("arithmetic", "prepare.py")
-    (tmp_path / "settings.json").write_text(json.dumps({"terms": 2, "steps": 2, "batch_size": 4}))
-    recipe.main(tmp_path)
-    made = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.jsonl")}
-    assert made == {"data/train.jsonl", "judge/search.jsonl", "judge/confirm.jsonl", "judge/report.jsonl"}
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    base = tmp_path / "data" / "base"
-    model = AutoModelForCausalLM.from_pretrained(base, use_safetensors=True)
-    words = AutoTokenizer.from_pretrained(base)
-    assert model.config.model_type == "qwen2"
-    assert model.config.hidden_size // model.config.num_attention_heads == 32
-    asked = [{"role": "user", "content": "3+7"}]
-    text = words.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
-    assert text == "<user>3+7<assistant>"
-    ids = words(text + "=10<end>", add_special_tokens=False)["input_ids"]
-    assert len(ids) == 9 and ids[-1] == model.config.eos_token_id
-    assert words.decode(ids[5:], skip_special_tokens=True) == "=10"
-
-
 def test_the_taskset_calls_right_what_ends_with_the_right_total() -> None:
     from tasks.trainers import grpo
 

@@ -16,7 +16,7 @@ import pytest
 import tomlkit
 
 import environments
-from environments import Environment, plugins
+from environments import Environment
 from environments.plugins import Refused
 from flows import trial
 from flows.engine import launching, preparation
@@ -189,11 +189,6 @@ row = {"id": "%s", "question": "%s", "answer": 1}
         (RECIPE + "(folder / 'notes.txt').touch()", "", "notes.txt stands beside data and judge"),
         (SEARCH % "not json", "", "judge/search.jsonl, line 1: Invalid JSON"),
         (SEARCH % ('\\n{"question": "a", "answer": "b"}'), "", "line 2: id: Field required"),
-        (
-            RECIPE + "(folder / 'judge/search.jsonl').write_text(' ' * (2**20 + 2))",
-            "",
-            "line 1 is longer than 1048576 bytes",
-        ),
         (TRAIN % (f"{9:016x}", "other"), "", "line 1: id 0000000000000009 stands in train.jsonl already"),
         (TRAIN % ("other", " 9 + 1 "), "", "question 9 + 1 stands in train.jsonl already"),
         (RECIPE + "(folder / 'data/odd').symlink_to('/etc/passwd')", "", "data/odd is no plain file"),
@@ -378,29 +373,7 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
         preparation.prepare(quad, {}, as_json=False)
 
 
-def test_a_campaign_keeps_the_helpers_that_it_began_with(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = "from making import identity\n" + RECIPE
-    environment = pool(tmp_path / "pool", recipe, more='helpers = ["making"]\n')
-    ledger = CampaignSpec.of(environment=str(trusted(environment.folder)), name="n").open()
-    ensure_prepared(ledger)
-    place = ledger.environment.prepared
-    elsewhere = tmp_path / "helpers"
-    elsewhere.mkdir()
-    (elsewhere / "making.py").write_text("def identity(question): return question\n")
-    ours = plugins.folder
-    monkeypatch.setattr(plugins, "folder", lambda name: elsewhere if name == "environments.helpers" else ours(name))
-    assert Ledger.open("n").environment.prepared == place
-    ledger.verify()
-    assert preparing.place(environments.load(tmp_path / "pool"), home) != place
-
-
-# What a recipe makes goes with a champion: into reruns, comparisons, and other environments with a recipe of their
-# own.
-
-
-RAISED = '{"learning_rate": 0.0001}'
+# What a recipe makes goes with a champion: into reruns, and other environments with a recipe of their own.
 
 
 def short(folder: Path, terms: int) -> Path:
@@ -423,7 +396,7 @@ def content(folder: Path, home: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_comparison_and_another_environment(
+def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_and_another_environment(
     tmp_path: Path, home: Path, server: str
 ) -> None:
     here, there = short(tmp_path / "sums", 2), short(tmp_path / "longer_sums", 3)
@@ -437,13 +410,6 @@ def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_comparison_and_
     redone = ledger.history()[1]
     assert redone.attempt == 2 and redone.score.n == before.score.n, "seeds of its own, as many questions"
 
-    made = content(here, home)
-    fought = nightshift("compare", "n/1", RAISED, "--runs", "4", "--seed", "3", "--json")
-    assert fought.returncode in (0, 1, 3), fought.stderr
-    assert [row["score"] is not None for row in json.loads(fought.stdout)["runs"]] == [True] * 8
-    (comparison,) = (home / ".comparisons/sums").iterdir()
-    assert json.loads((comparison / "prepared.json").read_text())["content"] == made
-
     settled(ledger, {"learning_rate": 1e-4})  # or two steps may be no better, and nothing kept
     carried = nightshift(
         "certify", "n", "--on", str(there), "--trust", "--runs", "4", "--json", server=server, seconds=400
@@ -452,4 +418,4 @@ def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_comparison_and_
     (transfer,) = json.loads(carried.stdout)["transfers"]
     assert all(value is not None for value in transfer["champion"]["values"] + transfer["baseline"]["values"])
     asked = json.loads((ledger.path / "certificates/on-longer_sums/prepared.json").read_text())
-    assert asked["content"] == content(there, home) != made
+    assert asked["content"] == content(there, home) != content(here, home)

@@ -104,16 +104,6 @@ def test_red_team_import_hooks_and_results_for_the_judge(tmp_path: Path, level: 
     assert not ground.changed()
 
 
-def test_red_team_a_result_that_training_wrote_is_not_read_where_the_judge_gives_up(tmp_path: Path) -> None:
-    """Without a sandbox it can leave one where the judge's is read."""
-    ground = Ground.lay(tmp_path)
-    ground.judge.write_text("print('nothing to say')\n")
-    assault = attack(ground, MODEL + "PLACES = [OUT.parent / 'judged']\n" + PLANT, "none")
-    assert not [name for name, attempt in assault.attempts.items() if attempt.refused]
-    score = assault.judge()
-    assert score.value is None and "result.json cannot be read" in str(score.error)
-
-
 # What it claims to have trained
 
 

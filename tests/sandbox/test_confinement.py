@@ -208,10 +208,8 @@ keeper, out = os.getppid(), sys.argv[1]
 attempt("kill itself", os.kill, os.getpid(), 0)
 attempt("kill its keeper", os.kill, keeper, 0)
 attempt("limit itself", resource.setrlimit, resource.RLIMIT_CORE, (0, 0))
-attempt("limit its keeper", lambda: resource.prlimit(keeper, resource.RLIMIT_CORE) and None)
 attempt("pin itself", os.sched_setaffinity, 0, os.sched_getaffinity(0))
 attempt("pin its keeper", os.sched_setaffinity, keeper, os.sched_getaffinity(0))
-attempt("be nice", lambda: os.nice(1) and None)
 attempt("touch", lambda: pathlib.Path(out, "file").touch())
 attempt("chmod", os.chmod, out + "/file", 0o777)
 attempt("copy the times", lambda: shutil.copystat(sys.executable, out + "/file"))
@@ -220,7 +218,6 @@ attempt("cut its own", os.truncate, out + "/file", 0)
 attempt("cut another", os.truncate, SECRET, 0)
 attempt("read another", open, SECRET)
 attempt("write another", open, SECRET, "w")
-attempt("make another", open, SECRET + ".new", "w")
 attempt("move another", os.rename, SECRET, out + "/secret")
 attempt("list others", os.listdir, os.path.dirname(SECRET))
 attempt("send a message", lambda: __import__("socket").socket() and None)
@@ -237,10 +234,10 @@ def test_under_every_version_of_landlock_a_program_has_itself_and_nobody_else(
     secret = tmp_path / "secret"
     secret.write_text("secret")
     told = answers(tmp_path, "landlock", f"SECRET = {str(secret)!r}\n" + ITSELF)
-    for deed in ("limit itself", "pin itself", "be nice", "touch", "chmod", "copy the times"):
+    for deed in ("limit itself", "pin itself", "touch", "chmod", "copy the times"):
         assert told.pop(deed) == "done", deed
     assert told.pop("mode") == 0, "that was granted without effect"
     assert told.pop("kill itself") == ("done" if version >= 6 else "EPERM")
     assert told.pop("cut its own") == ("done" if version >= 3 else "EPERM")
     assert set(told.values()) <= {"EPERM", "EACCES", "EXDEV"}, told
-    assert secret.read_text() == "secret" and not (tmp_path / "secret.new").exists()
+    assert secret.read_text() == "secret"
