@@ -10,14 +10,14 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path, PurePath
-from typing import BinaryIO
 
 _BY_PROGRAM = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EINVAL)
 _PLAINLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
-def open_file(path: str | Path, within: int | None = None) -> BinaryIO:
+def open_file(path: str | Path, within: int | None = None) -> BufferedReader:
     """Open a regular file for reading. Raises OSError: it is missing, a link, or none."""
     descriptor = os.open(path, _PLAINLY, dir_fd=within)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -31,7 +31,7 @@ def open_folder(path: str | Path, within: int | None = None) -> int:
     return os.open(path, _PLAINLY | os.O_DIRECTORY, dir_fd=within)
 
 
-def open_below(folder: Path, name: str) -> BinaryIO | None:
+def open_below(folder: Path, name: str) -> BufferedReader | None:
     """A regular file below a folder, reached through no link; None if there is none or it cannot be read."""
     *above, last = PurePath(name).parts
     with contextlib.ExitStack() as stack, contextlib.suppress(OSError):

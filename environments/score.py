@@ -18,13 +18,6 @@ METRIC = r"^[A-Za-z0-9_\-. :/@]+$"
 """Pattern of a metric's name, `noun/detail`: the characters that MLflow accepts, and @."""
 LARGEST = 1e30
 """Judges refuse larger numbers like NaN: something has diverged, and sums of their squares overflow in estimates."""
-
-
-def source_metric(source: str) -> str:
-    """The metric of one source's mean."""
-    return f"source/{source}"
-
-
 SPARE_SECONDS, TIMES = 20.0, 4.0
 """What a program may need under judgement: so many seconds, and so many times the baseline's need, for load on the
 machine, a cold disk, a wider network. Who trains in it is seen by the control without training (tasks/control.py)."""
@@ -109,7 +102,7 @@ class Score:
             se=math.hypot(*errors) / total if len(errors) == len(scores) else None,
             n=sum(score.n for score in scores.values()),
             higher_is_better=higher_is_better,
-            also={source_metric(name): mean for name, mean in means.items()},
+            also={f"source/{name}": mean for name, mean in means.items()},
         )
 
     @classmethod

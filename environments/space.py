@@ -15,11 +15,6 @@ LARGEST_INT = 2**53
 """Above it a float no longer distinguishes neighbouring integers."""
 
 
-def is_finite(value: Value) -> bool:
-    """Whether JSON can hold the value."""
-    return not isinstance(value, float) or math.isfinite(value)
-
-
 class _Range(BaseModel):
     """Bounds, a scale, and a default within the bounds, shared by Float and Int."""
 

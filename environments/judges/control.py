@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 from environments.judges import Candidate, Exam, Judge, Misbehaved
 from environments.judges._playing import EnvSource, Lanes, Spaces, examine, frame_bytes
 from environments.judges._process import ForeignProcess
-from environments.score import METRIC, Score, Wait, source_metric
+from environments.score import METRIC, Score, Wait
 
 PROTOCOL = 2
 MOST_EPISODES = 1000
@@ -146,7 +146,7 @@ class Control(Judge):
 
     def measures(self) -> tuple[str, ...]:
         modes = (self.deterministic, not self.deterministic) if self.other_episodes else (self.deterministic,)
-        return (*(_MODES[mode] for mode in modes), *map(source_metric, self.sources))
+        return (*(_MODES[mode] for mode in modes), *(f"source/{name}" for name in self.sources))
 
     @model_validator(mode="after")
     def _episodes_are_split_evenly(self) -> Control:

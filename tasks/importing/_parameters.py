@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from environments.space import LARGEST_INT, Value, is_finite
+from environments.space import LARGEST_INT, Value
 
 SEED = re.compile(r"(.*[-_./])?(seed([-_]everything)?|random[-_]?(seed|state)|rng([-_]?key)?)", re.IGNORECASE)
 MOST_STEPS = 64
@@ -26,7 +26,7 @@ def is_seed(name: str) -> bool:
 
 def is_plain(value: object) -> TypeGuard[Value]:
     """Whether environment.toml can hold a value."""
-    return isinstance(value, Value) and is_finite(value)
+    return isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value))
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

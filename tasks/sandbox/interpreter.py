@@ -67,11 +67,9 @@ def interpreter_of(python: str) -> Interpreter:
     if not python:
         return OWN
     path = Path(python).expanduser()
-    if not path.is_absolute():
-        raise Refused(f"python = {python!r}: give an absolute path, since an environment is copied when it is frozen")
     executable = path / "bin/python" if path.is_dir() else path
-    if not executable.is_file():
-        raise Refused(f"python = {python!r}: there is no {executable}: name a virtual environment or an interpreter")
+    if not path.is_absolute() or not executable.is_file():
+        raise Refused(f"python = {python!r}: give the absolute path of a virtual environment or an interpreter")
     prefix = executable.parent.parent
     home = re.search(r"^home\s*=\s*(.+?)\s*$", _text(prefix / "pyvenv.cfg"), re.MULTILINE)
     base = Path(home[1]).parent if home else executable.resolve().parent.parent

@@ -28,7 +28,6 @@ DISK_RESERVE = 256 * 2**20
 """Bytes of the disk that programs leave free."""
 DEPTH = 64
 """Deepest nesting of folders; each one that is being read holds a descriptor."""
-CHUNK = 2**20
 SHOWN_CHARACTERS = 100
 
 
@@ -160,14 +159,9 @@ def _content(entry: _Entry) -> str | None:
             file = safe_open.open_file(entry.name, entry.folder)
     if file is None:
         return None
-    content = hashlib.sha256()
+    interrupt.check()
     with file:
-        left = os.fstat(file.fileno()).st_size  # a growing file has an end
-        while chunk := file.read(min(left, CHUNK)):
-            interrupt.check()
-            content.update(chunk)
-            left -= len(chunk)
-    return content.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _enter(folder: Path | str, within: int | None = None) -> int | None:

@@ -181,8 +181,8 @@ def test_its_files_tell_what_it_needs_it_is_asked_about_and_one_that_is_none_is_
     folder = quadratic(tmp_path / "quad", toml=f'python = "{theirs}/venv"\n{QUADRATIC}')
     (sentence,) = permissions.of(environments.load(folder))
     assert f"started by {theirs}/venv/bin/python" in sentence and str(theirs / "src/hooked") in sentence
-    for wrong, why in ((".venv", "absolute path"), (str(tmp_path / "none"), "there is no")):
-        with pytest.raises(Refused, match=why):
+    for wrong in (".venv", str(tmp_path / "none")):
+        with pytest.raises(Refused, match="absolute path"):
             interpreter_of(wrong)
 
 
