@@ -17,8 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from environments import plugins
 from environments.plugins import Refused
 
-VERSION = 1
-"""Version of the layout of a recipe's folder; part of every digest."""
 HELPERS = "environments.helpers"
 DATA, JUDGE, SETTINGS = "data", "judge", "settings.json"
 TRAIN, POOLS = "train", ("search", "confirm", "report")
@@ -50,7 +48,7 @@ class Recipe(BaseModel):
 
     def digest(self, folder: Path) -> str:
         """Digest of the recipe's files and settings, 16 hexadecimal digits. Raises Refused."""
-        hashed = hashlib.sha256(f"{VERSION} {json.dumps(self.settings, sort_keys=True)}".encode())
+        hashed = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode())
         for path, name in self.texts(folder):
             if not path.is_file():
                 raise Refused(f"{path}: a recipe is made of files, name each one under [prepare] files")

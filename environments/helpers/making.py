@@ -41,12 +41,7 @@ class Place:
     @property
     def folder(self) -> Path | None:
         """The folder of this machine that it is; None where it is on the hub."""
-        if self.name.startswith("/") and Path(self.name).is_dir():
-            return Path(self.name)
-        if self.name.startswith(("/", "~", ".")):
-            stated = f"prepare.settings.{self.kind} = {self.name!r}"
-            raise CannotPrepare(f"{stated} is no folder: give the absolute path of one, or a name on the hub")
-        return None
+        return Path(self.name) if self.name.startswith("/") else None
 
     @property
     def remedy(self) -> str:
@@ -141,13 +136,8 @@ def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[st
 
 
 def base_model(place: Place, folder: Path) -> None:
-    """Put a model's files into `folder`. Raises CannotPrepare: it cannot be had, or neither trained nor asked."""
-    needed = ("config.json", "tokenizer_config.json", "tokenizer.json", "*.safetensors")
-    source = _found(place, MODEL_FILES, needed)
-    if "auto_map" in (source / "config.json").read_text():
-        raise CannotPrepare(
-            f"model {place.name!r} brings a program of its own (auto_map), and none is run: take another"
-        )
+    """Put a model's files into `folder`. Raises CannotPrepare: it cannot be had, or is not whole."""
+    source = _found(place, MODEL_FILES, ("config.json", "tokenizer_config.json", "tokenizer.json", "*.safetensors"))
     folder.mkdir(parents=True)
     for file in sorted({file for pattern in MODEL_FILES for file in source.glob(pattern)}):
         shutil.copyfile(file, folder / file.name)  # what a cache holds are links

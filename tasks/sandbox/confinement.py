@@ -102,9 +102,7 @@ def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
     command += ["--remount-ro", "/dev", *_memory("/tmp", scratch_bytes), "--perms", "0777", "--dir", HOME]
     seen = _seen(view)
     command += _folders_above((*seen, *view.writable, *view.shared))
-    for path in (*_present(SYSTEM), *seen):
-        is_link = path.is_symlink() and str(path) in SYSTEM
-        command += ["--symlink", str(path.readlink()), str(path)] if is_link else _bind("--ro-bind", [path])
+    command += _bind("--ro-bind", (*_present(SYSTEM), *seen))
     command += _bind("--bind", (*view.writable, *view.shared))
     # In /proc a process may raise its own standing when memory is short. NVIDIA's driver, from 570 on, writes the names
     # of its threads there, and gives up where it may not (CUDA error 304).

@@ -72,9 +72,8 @@ def excess(out: Path, limits: Limits, besides: int = 0) -> str | None:
 
 def fault(out: Path) -> str | None:
     """Why this tree cannot be kept, copied and judged as a checkpoint; None when it can."""
-    if (folder := _enter(out)) is None:
+    if out.is_symlink() or not out.is_dir():
         return "replaced the folder out/: leave it where it is, and the checkpoint in it"
-    os.close(folder)
     with closing(_walk(out)) as entries:
         return next((why for entry in entries if (why := _closed(entry) or _fault(entry))), None)
 
@@ -164,13 +163,6 @@ def _content(entry: _Entry) -> str | None:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _enter(folder: Path | str, within: int | None = None) -> int | None:
-    """The descriptor of a folder; None when it is not a folder or cannot be read."""
-    with safe_open.tolerating():
-        return safe_open.open_folder(folder, within)
-    return None
-
-
 def _walk(
     folder: Path | str, around: int | None = None, within: bytes = b"", level: int = 1
 ) -> Generator[_Entry, None, None]:
@@ -178,7 +170,10 @@ def _walk(
     `around` it: a path of thousands of names is too long for any system call, and `..` of a folder that was moved
     leads elsewhere.
     """
-    if (opened := _enter(folder, around)) is None:
+    opened = None
+    with safe_open.tolerating():  # it is no folder any more, or cannot be read
+        opened = safe_open.open_folder(folder, around)
+    if opened is None:
         return
     try:
         for name in sorted(os.listdir(opened), key=os.fsencode):  # noqa: PTH208 (of a descriptor)

