@@ -10,12 +10,10 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)

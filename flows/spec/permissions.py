@@ -23,7 +23,7 @@ from environments import FILE, Environment, judge_name, plugins
 from environments.plugins import Refused
 from environments.space import Value
 from tasks.proposers import Proposer
-from tasks.recipes import execution
+from tasks.recipes import preparing
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.interpreter import interpreter_of
 from tasks.store import workspace
@@ -171,7 +171,7 @@ def _paths(environment: Environment) -> Iterator[str]:
     for path in outside(environment):
         who = "training and judging read" if str(path) in environment.readable else "judging reads"
         yield _reads(who, path, folder)
-    for path in execution.paths_in(recipe.settings) if recipe else ():
+    for path in preparing.paths_in(recipe.settings) if recipe else ():
         yield _reads("its recipe reads", path, folder)
     program = (path for path, _ in workspace.baseline_files(environment))
     for file in (*environments.files(environment.folder), *program):

@@ -8,9 +8,11 @@ runs/.prepared/arithmetic-0123456789abcdef/     named by the hash of the recipe
 runs/.prepared/arithmetic-0123456789abcdef.log, .lock, .making/     its output; held while it runs; its working folder
 runs/.prepared/report-0123456789abcdef.looks.jsonl                  the uses of report questions (tasks/stats)
 
-A recipe runs in the sandbox, but the engine, programs and a judge read its output. So the output is checked once, when
-it is made: it holds plain files only, and each question stands in one file only. Only then does it get the final name,
-and is read-only. A campaign stores a copy of prepared.json and refuses to go on with other data.
+A recipe runs in the sandbox, without a GPU, a key, or files that its hash does not cover. With `network = true` it may
+use the network, unless HF_HUB_OFFLINE is set, and read and fill the user's Hugging Face cache, without the token beside
+it. The engine, programs and a judge read its output, so that is checked once, when it is made: it holds plain files
+only, and each question stands in one file only. Only then does it get the final name, and is read-only. A campaign
+stores a copy of prepared.json and refuses to go on with other data.
 """
 
 from __future__ import annotations
@@ -21,29 +23,42 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from environments import FILE, Environment
+from environments.limits import Limits
 from environments.plugins import Refused, explain
 from environments.recipe import DATA, JUDGE, POOLS, SETTINGS, TRAIN, Recipe
+from tasks.sandbox import confinement, outputs
+from tasks.sandbox.confinement import VisiblePaths
+from tasks.sandbox.isolation import check_given, working
+from tasks.sandbox.program import SAID, CannotStart, NotAProgram, Program, Stopped
 from tasks.system import file_trees, interrupt, orphans
+from tasks.system.clock import clock
 from tasks.system.files import write_atomic
 from tasks.system.redact import capped, clean
-
-if TYPE_CHECKING:  # what runs a recipe is not loaded to read its output
-    from tasks.recipes.execution import Say
 
 FOLDER, RECORD = ".prepared", "prepared.json"
 SMALL_BYTES = 16 * 2**20
 """Files up to this size are read again to check that they have not changed; of larger ones only the size is checked."""
 SHOWN = 300
 """Longest text of a recipe in a message, in characters."""
+SAY_SECONDS = 15.0
+"""Between two progress messages."""
+CACHES = {
+    "HF_HUB_CACHE": "hub", "HF_DATASETS_CACHE": "datasets", "HF_XET_CACHE": "xet", "HF_ASSETS_CACHE": "assets",
+}  # fmt: skip
+"""Parts of the Hugging Face cache, by the variables that name their folders."""
+OFFLINE = "HF_HUB_OFFLINE"
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -138,8 +153,6 @@ def compare(environment: Environment) -> None:
 
 def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> None:
     """Run the recipe in a working folder, check its output, and move that to its final name."""
-    from tasks.recipes import execution
-
     staging, log = (final.with_name(f"{final.name}.{kind}") for kind in ("making", "log"))
     marker = f"prepare-{hashlib.sha256(str(staging).encode()).hexdigest()[:16]}"
     orphans.end(marker)  # left by an engine that was killed
@@ -154,7 +167,7 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
     file_trees.open_to_all(staging)  # whatever the umask: it may run as another user
     say(f"{environment.name}: {recipe.program} prepares it, once for all campaigns, in {recipe.seconds:g} s at most")
     try:
-        seconds = execution.run(recipe, environment.limits, texts, made, final.parents[1], log, marker, say)
+        seconds = _run(recipe, environment.limits, staging, final.parents[1], log, marker, say)
         _tidy(made, settings)
         files, questions = contents(made), check_questions(made)
     except Refused as wrong:
@@ -172,6 +185,74 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
     final.chmod(0o555)
     file_trees.remove(staging)
     say(f"{environment.name}: prepared, {in_words(record)}")
+
+
+def _run(recipe: Recipe, limits: Limits, staging: Path, runs: Path, log: Path, marker: str, say: Say) -> float:
+    """Run a recipe to its end; the seconds that it took.
+
+    It reads copies of its files in texts/ of `staging` and writes made/; it must not see `runs`, the directory of all
+    campaigns. The recipe's disk_gb replaces the environment's limits of size. Raises Refused: it failed, took too long,
+    wrote too much, or its settings name a path that no program may read; OSError: the machine could not start it.
+    """
+    texts, made = staging / "texts", staging / "made"
+    # With the network, it runs as the user, who owns the cache.
+    level = next(level for level in working() if not (recipe.network and confinement.owner(level) is not None))
+    given = tuple(paths_in(recipe.settings))
+    check_given(level, runs, given)
+    caches = shared(os.environ) if recipe.network else {}
+    for cache in caches.values():
+        cache.mkdir(parents=True, exist_ok=True)
+    network = recipe.network and os.environ.get(OFFLINE, "").upper() not in ("1", "ON", "YES", "TRUE")
+    confinement.give(made, level)
+    variables = [f"{OFFLINE}={0 if network else 1}", *(f"{name}={path}" for name, path in caches.items())]
+    command = ["env", *variables, sys.executable, recipe.program, str(made)]
+    view = VisiblePaths((texts, *given), (made,), network, shared=tuple(caches.values()))
+    roomy = {"file_gb": max(recipe.disk_gb, limits.file_gb), "out_gb": recipe.disk_gb, "out_files": 2**31}
+    limits = limits.model_copy(update=roomy)
+    try:
+        with Program(command, cwd=texts, log=log, marker=marker, level=level, view=view, limits=limits) as program:
+            reason = _fault(program, recipe, made, say)
+            program.kill()
+    except (CannotStart, NotAProgram) as fault:
+        raise OSError(f"{recipe.program} cannot be started: {fault}") from fault
+    if reason:
+        raise Refused(f"{recipe.program}: {reason}\n{program.tail()}".rstrip())
+    return clock() - program.started
+
+
+def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None:
+    """Wait for its end; why it failed, or None."""
+    reason = None
+    try:
+        while (status := program.wait(min(SAY_SECONDS, recipe.seconds))) is None:
+            if (passed := clock() - program.started) > recipe.seconds:
+                return f"was not done within {recipe.seconds:g} s: raise [prepare] seconds"
+            say(f"{recipe.program}, {passed:.0f} s: {program.tail().rpartition(SAID)[2]}")
+        if status:
+            return program.describe(status)
+        program.left_over()  # whatever it leaves is ended, at every level
+    except Stopped as stopped:
+        reason = str(stopped)
+    if outputs.excess(made, program.limits):
+        return f"wrote more than {recipe.disk_gb:g} GiB: raise [prepare] disk_gb"
+    return reason
+
+
+def paths_in(settings: object) -> Iterator[Path]:
+    """Existing absolute paths in the settings, such as a model's."""
+    if isinstance(settings, Mapping | list | tuple):
+        for value in settings.values() if isinstance(settings, Mapping) else settings:
+            yield from paths_in(value)
+    elif isinstance(settings, str) and settings.startswith("/") and os.path.exists(settings):  # noqa: PTH110 (any text)
+        yield Path(settings)
+
+
+def shared(variables: Mapping[str, str]) -> dict[str, Path]:
+    """The folders of the user's Hugging Face cache, by the variable of each."""
+    above = variables.get("XDG_CACHE_HOME") or "~/.cache"
+    cache = Path(variables.get("HF_HOME") or Path(above) / "huggingface")
+    folders = {name: Path(variables.get(name) or cache / part) for name, part in CACHES.items()}
+    return {name: path.expanduser().absolute() for name, path in folders.items()}
 
 
 def in_words(made: Prepared) -> str:
