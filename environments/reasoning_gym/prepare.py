@@ -7,18 +7,13 @@ come first, so that more for training leave them as they are.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import reasoning_gym
 from making import CannotPrepare, Place, Row, base_model, first, identity, run, settings_of, split, write
-
-try:
-    import reasoning_gym
-except ModuleNotFoundError as missing:
-    sys.exit(f"reasoning_gym cannot be prepared: {missing}: pip install 'nightshift-rl[reasoning]'")
 
 
 @dataclass(frozen=True)
