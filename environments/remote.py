@@ -5,11 +5,42 @@ Each trainer reads the section of its own name, as `[http]`; tasks/remote does w
 
 from __future__ import annotations
 
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 DAY = 86_400
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def _plain(url: str) -> str:
+    """An address without a login, or nothing. Raises ValueError: it is neither."""
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ValueError("must begin with http:// or https:// and a host")
+    if parts.username or parts.password:
+        raise ValueError("holds a user name or password: save a block with the address and a token instead")
+    return url
+
+
+Url = Annotated[str, Field(max_length=400), AfterValidator(_plain)]
+
+
+class Address(BaseModel):
+    """Where an endpoint is, and what proves who asks."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    url: Annotated[Url, Field(min_length=1)]
+    token: str = Field(default="", repr=False)
+
+    @model_validator(mode="after")
+    def _is_told_to_nobody_else(self) -> Address:
+        parts = urlsplit(self.url)
+        if self.token and parts.scheme == "http" and parts.hostname not in LOOPBACK:
+            raise ValueError("url begins with http://, which sends the token readable by everybody: use https://")
+        return self
 
 
 class RemoteSettings(BaseModel):
@@ -31,18 +62,13 @@ class RemoteSettings(BaseModel):
 class HttpEndpoint(RemoteSettings):
     """An endpoint of your own that takes trials by HTTP (docs/other-machines.md)."""
 
-    url: str = Field("", max_length=400, description="Its address, if it asks for no login.")
-    block: str = Field("", pattern=r"^[a-z0-9-]*$", max_length=100, description="Saved block with address and login.")
+    url: Url = Field("", description="Its address, if it asks for no login.")
+    block: str = Field("", pattern=r"^[a-z0-9-]*$", max_length=100, description="Saved Secret with address and token.")
 
     @model_validator(mode="after")
     def _has_one_address(self) -> HttpEndpoint:
-        parts = urlsplit(self.url)
         if bool(self.url) == bool(self.block):
             raise ValueError("give either url, or block with the name of a saved block")
-        if self.url and (parts.scheme not in ("http", "https") or not parts.hostname):
-            raise ValueError(f"url is {self.url!r}: begin it with http:// or https:// and a host")
-        if parts.username or parts.password:
-            raise ValueError("url holds a user name or password: save a block with the login instead")
         return self
 
 

@@ -26,15 +26,12 @@ AUTORESUME = "autoresume"
 
 def set_up() -> dict[str, str]:
     """Put all of it on the server, and say what was written. It changes nothing twice."""
-    from blocks.endpoint import TrainingEndpoint
     from blocks.llm import LLM
 
-    blocks = LLM, TrainingEndpoint
-    for block in blocks:  # so that the page Blocks offers its form
-        block.register_type_and_schema()
+    LLM.register_type_and_schema()  # so that the page Blocks offers its form
     return {
         "automations": ", ".join(put_automations()) or "up to date",
-        "blocks": ", ".join(str(block.get_block_type_slug()) for block in blocks),
+        "blocks": str(LLM.get_block_type_slug()),
         "pool": f"{POOL} {'made' if make_pool() else 'is there'}",
     }
 

@@ -6,14 +6,14 @@ is no error; so every question can be repeated after a lost answer. docs/other-m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from environments.remote import Address
 from tasks.system import interrupt
 from tasks.system.redact import one_line
 from tasks.system.retrying import PASSING, retrying
@@ -73,14 +73,6 @@ class RemoteFile(BaseModel):
 FILES, STATUS, OBJECT = TypeAdapter(tuple[RemoteFile, ...]), TypeAdapter(Status), TypeAdapter(dict[str, Any])
 
 
-@dataclass(frozen=True)
-class Address:
-    """Where an endpoint is, and what proves who asks."""
-
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
 class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
     """The questions to one endpoint. As a `with` block its connections are closed at the end.
 
@@ -95,9 +87,10 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
         import httpx
 
         self.url, self._away, self._pause = address.url.rstrip("/"), away_seconds, pause
+        login = {"Authorization": f"Bearer {address.token}"} if address.token else {}
         # Nothing is compressed, so that no answer grows when it is read; and no login follows a redirection.
         self._client = httpx.Client(
-            headers={"Accept-Encoding": "identity", **address.headers},
+            headers={"Accept-Encoding": "identity", **login},
             timeout=httpx.Timeout(answer_seconds, connect=min(answer_seconds, CONNECT_SECONDS)),
         )
 

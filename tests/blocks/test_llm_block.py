@@ -1,4 +1,4 @@
-"""The saved blocks: which language model proposes, and which endpoint trains; what they refuse, and how they are found."""
+"""The saved block of a language model: what it refuses, and how it is found."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from blocks.endpoint import TrainingEndpoint
 from blocks.llm import LLM
 from environments.plugins import Refused
 from tasks.llm.account import Account, ModelOptions, accounts
@@ -81,25 +80,3 @@ def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
             client.update_block_document(saved, BlockDocumentUpdate(data={"models": ["openai/gpt-4o"], "max_usd": 5}))
     with pytest.raises(Refused, match="the campaign --max-usd"):
         accounts(ModelOptions(block="limited"))
-
-
-# The saved block of an endpoint that trains: what it refuses.
-
-
-SECRET = "a-secret-of-the-tests"
-
-
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [
-        ({"url": "ftp://host"}, "must begin with http"),
-        ({"url": f"https://me:{SECRET}@host"}, "give them as username and password"),
-        ({"url": "https://host", "username": "me"}, "go together"),
-        ({"url": "https://host", "username": "me", "password": SECRET, "token": SECRET}, "not both"),
-        ({"url": "http://host", "token": SECRET}, "use https"),
-    ],
-)
-def test_a_login_that_is_incomplete_or_would_be_read_on_the_way_is_refused(values: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValidationError, match=reason) as refused:
-        TrainingEndpoint(**values)
-    assert SECRET not in str(refused.value)

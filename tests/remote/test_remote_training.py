@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import signal
@@ -11,18 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from prefect.blocks.system import Secret
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from pydantic import SecretStr
 
 import environments
-from blocks.endpoint import TrainingEndpoint
 from environments import Environment
 from environments.limits import Limits
 from environments.plugins import Refused
+from environments.remote import Address
 from tasks import evaluate, train
 from tasks.evaluate import judge_run
 from tasks.remote import jobs
-from tasks.remote.endpoint import Address, EndpointFault, RemoteEndpoint, TrialFault
+from tasks.remote.endpoint import EndpointFault, RemoteEndpoint, TrialFault
 from tasks.remote.places import http
 from tasks.remote_session import fetch
 from tasks.sandbox.program import CannotStart
@@ -180,7 +179,7 @@ def test_a_wrong_login_says_so_and_the_right_one_is_sent(
         environment = problem(tmp_path, closed.url)
         with pytest.raises(CannotStart, match=r"401.*login"):
             trained(environment, tmp_path)
-        right = Address(closed.url, {"Authorization": f"Bearer {TOKEN}"})
+        right = Address(url=closed.url, token=TOKEN)
         monkeypatch.setattr(http, "of_block", lambda name: right)
         assert environment.remote is not None
         named = environment.remote.model_copy(update={"url": "", "block": "mine"})
@@ -216,7 +215,7 @@ def test_a_reported_score_is_taken_only_from_an_endpoint_and_under_a_name_that_s
     ("change", "reason"),
     [
         (("--out {out}", "--out {out} --data {prepared}"), r"prepared.*folder of this machine"),
-        (('url = "http://', 'url = "http://me:secret@'), "save a block with the login"),
+        (('url = "http://', 'url = "http://me:secret@'), "save a block with the address"),
     ],
 )
 def test_a_section_that_cannot_be_followed_is_refused(tmp_path: Path, change: tuple[str, str], reason: str) -> None:
@@ -260,7 +259,7 @@ class Endpoint(Handler):
 @pytest.fixture
 def told() -> Iterator[tuple[Told, RemoteEndpoint]]:
     told = Told()
-    with serving(Endpoint, told=told) as url, RemoteEndpoint(Address(url), 2.0, 2.0) as endpoint:
+    with serving(Endpoint, told=told) as url, RemoteEndpoint(Address(url=url), 2.0, 2.0) as endpoint:
         yield told, endpoint
 
 
@@ -308,16 +307,20 @@ def test_names_that_lead_elsewhere_too_much_and_what_contradicts_its_list_are_no
 
 
 @pytest.mark.slow
-def test_a_saved_login_is_sent_and_never_shown(server: str) -> None:
-    secret = SecretStr("a-secret-of-the-tests")
+def test_a_saved_login_is_read_with_its_address_and_never_shown(server: str) -> None:
+    told = {
+        "one": {"url": "https://one.example.org", "token": TOKEN},
+        "two": {"url": "http://two.example.org", "token": TOKEN},
+        "three": "a-password-of-something-else",
+    }
     with temporary_settings({PREFECT_API_URL: server}):
-        TrainingEndpoint(url="https://one.example.org", token=secret).save("one", overwrite=True)
-        TrainingEndpoint(url="https://two.example.org", username="me", password=secret).save("two", overwrite=True)
-        one, two = http.of_block("one"), http.of_block("two")
-        with pytest.raises(Refused, match="no endpoint block called 'three'"):
-            http.of_block("three")
+        for name, value in told.items():
+            Secret(value=value).save(f"endpoint-{name}", overwrite=True)
+        one = http.of_block("endpoint-one")
+        for name, reason in (("two", "use https"), ("three", "valid"), ("four", "Unable to find")):
+            with pytest.raises(Refused, match=reason) as refused:
+                http.of_block(f"endpoint-{name}")
+            assert TOKEN not in str(refused.value) and "a-password" not in str(refused.value)
 
-    assert (one.url, one.headers["Authorization"]) == ("https://one.example.org", "Bearer a-secret-of-the-tests")
-    pair = base64.b64decode(two.headers["Authorization"].removeprefix("Basic ")).decode()
-    assert pair == "me:a-secret-of-the-tests"
-    assert "a-secret" not in repr(one) and "a-secret" not in scrub_text("it is a-secret-of-the-tests")
+    assert (one.url, one.token) == ("https://one.example.org", TOKEN)
+    assert TOKEN not in repr(one) and TOKEN not in scrub_text(f"it is {TOKEN}")

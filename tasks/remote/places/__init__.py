@@ -14,8 +14,8 @@ from typing import Any
 
 from environments import plugins
 from environments.plugins import Refused
-from environments.remote import Deployed, RemoteSettings
-from tasks.remote.endpoint import Address, EndpointFault, RemoteEndpoint, TrialFault
+from environments.remote import Address, Deployed, RemoteSettings
+from tasks.remote.endpoint import EndpointFault, RemoteEndpoint, TrialFault
 from tasks.system import interrupt, redact
 from tasks.system.clock import clock
 
@@ -89,7 +89,7 @@ class DeployedPlace(Deployed, RemotePlace):
                     requested = clock()  # where the answer is lost, it may be there, and is found once it is listed
                     self.deploy(name, {"ENDPOINT_TOKEN": token, "NIGHTSHIFT_KEY": key}, seconds)
                     is_deployed = True
-                if url and _serves(address := Address(url, {"Authorization": f"Bearer {token}"})):
+                if url and _serves(address := Address(url=url, token=token)):
                     return address
                 reason = "it does not serve the protocol" if url else "it has no address"
             except CloudFault as fault:

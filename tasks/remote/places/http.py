@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import functools
 import time
-from typing import cast
+from typing import Any, cast
 
 from environments.plugins import Refused
-from environments.remote import HttpEndpoint
-from tasks.remote.endpoint import Address, EndpointFault, RemoteEndpoint, TrialFault
+from environments.remote import Address, HttpEndpoint
+from tasks.remote.endpoint import EndpointFault, RemoteEndpoint, TrialFault
 from tasks.remote.places import RemotePlace
 from tasks.system import redact
 
@@ -22,7 +21,7 @@ class Http(HttpEndpoint, RemotePlace):
 
     @property
     def address(self) -> Address:
-        return of_block(self.block) if self.block else Address(self.url)
+        return of_block(self.block) if self.block else Address(url=self.url)
 
     def check(self) -> None:
         try:
@@ -45,24 +44,21 @@ class Http(HttpEndpoint, RemotePlace):
 
 @functools.cache
 def of_block(name: str) -> Address:
-    """Address and login of a saved endpoint block; read once, so that an outage of the server ends no training.
+    """Address and token in a Secret of Prefect's; read once, so that an outage of the server ends no training.
 
-    Raises Refused: there is no such block, it is not valid, or there is no server to read it from.
+    Both are in one block, so that no environment has a token sent elsewhere. Raises Refused: there is no such block, it
+    holds something else, or there is no server to read it from.
     """
     import httpx
+    from prefect.blocks.system import Secret
     from prefect.settings import PREFECT_API_URL
 
-    from blocks.endpoint import TrainingEndpoint
-
     if not PREFECT_API_URL.value():  # Prefect would start a server of its own
-        raise Refused(f"endpoint block {name!r} cannot be read without a Prefect server: set PREFECT_API_URL")
+        raise Refused(f"the Secret {name!r} cannot be read without a Prefect server: set PREFECT_API_URL")
     try:
-        block = cast("TrainingEndpoint", TrainingEndpoint.load(name))
+        address = Address.model_validate(cast("Secret[Any]", Secret.load(name)).get())
     except (ValueError, httpx.HTTPError) as fault:
-        raise Refused(f"there is no endpoint block called {name!r} that can be used: {fault}") from fault
-    if (secret := block.token or block.password) is None:
-        return Address(block.url)
-    value = secret.get_secret_value()
-    redact.remember(f"ENDPOINT_{name}", value)
-    pair = base64.b64encode(f"{block.username}:{value}".encode()).decode()
-    return Address(block.url, {"Authorization": f"Bearer {value}" if block.token else f"Basic {pair}"})
+        raise Refused(f"there is no Secret {name!r} with the url and token of an endpoint: {fault}") from fault
+    if address.token:
+        redact.remember(f"ENDPOINT_{name}", address.token)
+    return address
