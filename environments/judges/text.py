@@ -161,8 +161,7 @@ class Text(Judge):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        served = map(str, _vllm_folders(self.vllm)) if self.backend == "vllm" else ()
-        return (self.taskset, str(GENERATOR), *served)
+        return (self.taskset, str(GENERATOR))
 
     @property
     def imports(self) -> tuple[str, ...]:
@@ -303,14 +302,3 @@ def _keep(
 def _vllm_command(vllm: str) -> Path:
     """Where the `vllm` command is, beside the Python that has vLLM."""
     return Path(command).resolve() if (command := shutil.which(vllm)) else Path(vllm)
-
-
-def _vllm_folders(vllm: str) -> tuple[Path, ...]:
-    """What vLLM reads here: its virtual environment and that one's Python, or the command's folder alone."""
-    command = _vllm_command(vllm)
-    settings = command.parent.parent / "pyvenv.cfg"
-    if not settings.is_file():
-        return (command.parent,) if command.is_absolute() and command.exists() else ()
-    lines = (line.partition("=") for line in settings.read_text().splitlines())
-    homes = [Path(value.strip()).parent for key, _, value in lines if key.strip() == "home"]
-    return (settings.parent, *(home for home in homes if home.exists() and not home.is_relative_to("/usr")))

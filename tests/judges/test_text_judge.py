@@ -276,7 +276,7 @@ def test_settings_that_cannot_work_are_refused_with_the_remedy(settings: dict[st
 # In the sandbox
 
 
-def environment(folder: Path, settings: str = "") -> Environment:
+def environment(folder: Path, settings: str = "", readable: tuple[Path, ...] = ()) -> Environment:
     """An environment whose folder and questions lie there."""
     own = folder / "environment"
     own.mkdir(exist_ok=True)
@@ -286,7 +286,8 @@ def environment(folder: Path, settings: str = "") -> Environment:
         'metric = "pass@1"\ndirection = "maximize"\ntrainer = "command"\ntrain_cmd = "true"\nbudget_seconds = 9\n'
         f'judge = "text"\ndevice = "cpu"\n[text]\nquestions = 3\nsamples = 2\nmax_tokens = 8\n{settings}\n'
     )
-    return environments.load(own).model_copy(update={"prepared": folder / "prepared"})
+    further = {"prepared": folder / "prepared", "readable": tuple(map(str, readable))}
+    return environments.load(own).model_copy(update=further)
 
 
 def judged_run(given: Environment, folder: Path) -> tuple[Score, TrialDir]:
@@ -308,8 +309,9 @@ ORPHAN = "import time; time.sleep(600)"
 def test_vllm_runs_in_the_sandbox_which_ends_what_it_leaves_behind(tmp_path: Path) -> None:
     before = {*alive(ORPHAN)}
     hollow_model(tmp_path / "trial" / "out" / "model")
-    vllm = json.dumps(str(stand_in(tmp_path)))
-    given = environment(tmp_path, f'backend = "vllm"\nvllm = {vllm}\nvllm_args = {{mode = "orphan"}}')
+    vllm = stand_in(tmp_path)
+    settings = f'backend = "vllm"\nvllm = {json.dumps(str(vllm))}\nvllm_args = {{mode = "orphan"}}'
+    given = environment(tmp_path, settings, (vllm.parent,))
     score, place = judged_run(given, tmp_path)
     assert score.error is None and {*alive(ORPHAN)} <= before
     assert score.units == (1.0,) * 3
@@ -365,7 +367,8 @@ def test_a_real_vllm_judges_a_model(tmp_path: Path) -> None:
     assert vllm is not None, "NIGHTSHIFT_VLLM must be a command"
     tiny_model.save(tmp_path / "trial" / "out" / "model", head=32)
     arguments = 'vllm_args = {dtype = "float32", enforce_eager = true, gpu_memory_utilization = 0.2}'
-    given = environment(tmp_path, f'backend = "vllm"\nvllm = {json.dumps(vllm)}\n{arguments}\nstart_seconds = 1500')
+    settings = f'backend = "vllm"\nvllm = {json.dumps(vllm)}\n{arguments}\nstart_seconds = 1500'
+    given = environment(tmp_path, settings, (Path(vllm).resolve().parents[1],))
     score, place = judged_run(given, tmp_path)
     assert score.error is None, place.judge_log.read_text()[-5000:]
     assert score.n == 3
