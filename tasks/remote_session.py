@@ -7,10 +7,9 @@ beyond it. A trial of a process that died is adopted with its key, so nothing is
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
 from typing import ClassVar, Literal
@@ -22,7 +21,7 @@ from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from tasks.cancellers import EarlyStopCheck
 from tasks.remote import jobs
-from tasks.remote.endpoint import PROTOCOL, EndpointAway, EndpointFault, RemoteEndpoint, RemoteFile, Status, TrialFault
+from tasks.remote.endpoint import PROTOCOL, EndpointAway, EndpointFault, RemoteEndpoint, Status, TrialFault
 from tasks.remote.jobs import RemoteJob
 from tasks.sandbox import outputs
 from tasks.sandbox.program import CannotStart
@@ -89,12 +88,6 @@ class RemoteSession(TrainingSession):
     startup_seconds: float
     cut_seconds: float | None
     """Training time after which it is stopped without having been told; None: its whole budget."""
-    _status: Status = field(default=Status(state="queued"), init=False)
-    """As the endpoint said it last."""
-    _running_since: float | None = field(default=None, init=False)
-    """When it was first seen to run."""
-    _is_stopped: bool = field(default=False, init=False)
-    """Whether it was asked to stop."""
 
     level: ClassVar[str] = ISOLATION
     out: ClassVar[str] = "{out}"
@@ -127,64 +120,64 @@ class RemoteSession(TrainingSession):
             raise CannotStart(str(fault)) from fault
 
     def _train(self, job: RemoteJob, request: bytes) -> None:
+        """Have it trained, fetch what it has left, and remove it there whatever has happened."""
         settings, is_lost = self.settings, False
         try:
             address = job.place.reach(job.key, job.token, job.until - job.started + settings.lease_seconds)
             with RemoteEndpoint(address, settings.away_seconds, settings.answer_seconds) as endpoint:
-                self._follow(endpoint, job.key, request)
-                self._keep(endpoint, job.key)
+                if status := self._follow(endpoint, job.key, request):
+                    self._conclude(endpoint, job.key, status)
+                if self.status == "finished":
+                    fetch(endpoint, job.key, self.place.out, self.environment.limits)
+                    if outputs.checkpoint(self.place.out) is None:
+                        raise TrialFault("left no checkpoint in out/")
         except EndpointAway:
             is_lost = True  # it may run on there: the next try adopts it, or a sweep removes it
             raise
         finally:
             if not is_lost:
-                self._end(job)
+                if why := job.end():
+                    self._note(f"nightshift: {why}; it is removed later\n")
+                self.usd, _ = jobs.paid(self.place.path / jobs.COSTS)
 
-    def _end(self, job: RemoteJob) -> None:
-        """Remove it there, and sum up what this run has cost."""
-        if why := job.end():
-            self._note(f"nightshift: {why}; it is removed later\n")
-        self.usd, _ = jobs.paid(self.place.path / jobs.COSTS)
-
-    def _follow(self, endpoint: RemoteEndpoint, key: str, request: bytes) -> None:
-        """Start it, and return when it is over; its reports are in out/ then."""
-        began = clock()
-        self._status = endpoint.start(key, request)
-        while not self._status.is_over:
-            if self._status.state == "running":
-                self._running_since = self._running_since or clock()
-                self._read_progress(endpoint, key)
-                if not self._is_stopped and self.early.ask(self.progress.curve):
-                    return
-                if clock() - self._running_since > self._longest + 2 * SLACK_SECONDS:
+    def _follow(self, endpoint: RemoteEndpoint, key: str, request: bytes) -> Status | None:
+        """Start it, and return its state when it is over, or None once it is to end early; its reports are in out/."""
+        began, running_since, is_stopped = clock(), None, False
+        status = endpoint.start(key, request)
+        while not status.is_over:
+            if status.state == "running":
+                running_since = running_since or clock()
+                self._read_progress(endpoint, key, status, running_since)
+                if not is_stopped and self.early.ask(self.progress.curve):
+                    return None
+                if clock() - running_since > self._longest + 2 * SLACK_SECONDS:
                     raise TrialFault(f"did not end within {self._longest:g} s")
-                if not self._is_stopped and self.cut_seconds is not None and self._status.seconds >= self.cut_seconds:
-                    self._is_stopped = True
+                if not is_stopped and self.cut_seconds is not None and status.seconds >= self.cut_seconds:
+                    is_stopped = True
                     endpoint.stop(key)
             elif clock() - began > self.settings.ready_seconds:
                 raise EndpointFault(f"no machine took the trial within ready_seconds = {self.settings.ready_seconds:g}")
             interrupt.wait(self.settings.poll_seconds)
-            self._status = endpoint.status(key)
-        while self._read_progress(endpoint, key):
+            status = endpoint.status(key)
+        while self._read_progress(endpoint, key, status, running_since):
             pass
-        self._conclude(endpoint, key)
+        return status
 
-    def _read_progress(self, endpoint: RemoteEndpoint, key: str) -> bool:
+    def _read_progress(self, endpoint: RemoteEndpoint, key: str, status: Status, running_since: float | None) -> bool:
         """Append new reports to out/progress.jsonl, and read them; whether there were any."""
         path, budget = self.place.progress, self.environment.budget_seconds
         new = endpoint.progress(key, path.stat().st_size if path.exists() else 0)
         with path.open("ab") as file:
             file.write(new)
         self.progress.read()
-        if self.progress.ready and self.startup is None and self._running_since:
-            self.startup = clock() - self._running_since
-        self.seconds = self._status.seconds
+        if self.progress.ready and self.startup is None and running_since:
+            self.startup = clock() - running_since
+        self.seconds = status.seconds
         self.progress.passed(TWENTIETHS if self.seconds >= budget else int(self.seconds * TWENTIETHS / budget))
         return bool(new)
 
-    def _conclude(self, endpoint: RemoteEndpoint, key: str) -> None:
+    def _conclude(self, endpoint: RemoteEndpoint, key: str, status: Status) -> None:
         """Note how it ended there. Raises CannotStart if its machine was at fault."""
-        status, environment = self._status, self.environment
         log = "\n".join(clean(endpoint.log(key).decode(errors="replace")))
         self._note(log + "\n" * bool(log))
         self.failure = self.progress.failure
@@ -195,19 +188,12 @@ class RemoteSession(TrainingSession):
             if status.retry:
                 raise CannotStart(f"the machine of {endpoint.url} failed: {reason}")
         elif status.seconds > longest:
-            reason = f"trained {status.seconds:g} s, and its budget is {environment.budget_seconds:g} s"
+            reason = f"trained {status.seconds:g} s, and its budget is {self.environment.budget_seconds:g} s"
         if self.failure:
             reason = f"said: {self.failure.reason}"
         if reason:
             tail = "\n".join(log.splitlines()[-TAIL_LINES:])
             self.error = f"{reason}\n{tail}".rstrip()
-
-    def _keep(self, endpoint: RemoteEndpoint, key: str) -> None:
-        """Fetch what a finished training has left."""
-        if self.status == "finished":
-            fetch(endpoint, key, self.place.out, self.environment.limits)
-            if outputs.checkpoint(self.place.out) is None:
-                raise TrialFault("left no checkpoint in out/")
 
     def _request(self, command: list[str]) -> bytes:
         """What is sent: the configuration without this machine's paths, the program, and the times."""
@@ -242,8 +228,8 @@ class RemoteSession(TrainingSession):
 def fetch(endpoint: RemoteEndpoint, key: str, out: Path, limits: Limits) -> None:
     """Bring every file of a trial into `out`, under the limits of a local program's.
 
-    The endpoint is trusted no more than a program is: only relative paths of plain names are taken, nothing is
-    overwritten, and no more is written than was listed. Raises TrialFault, EndpointFault; OSError: a full disk.
+    The endpoint is trusted no more than a program is: nothing outside is written, nothing is overwritten, and no more
+    is fetched than was listed. Raises TrialFault, EndpointFault; OSError: a full disk.
     """
     files = [file for file in endpoint.files(key) if file.path != PROGRESS]
     size = sum(file.bytes for file in files)
@@ -252,30 +238,17 @@ def fetch(endpoint: RemoteEndpoint, key: str, out: Path, limits: Limits) -> None
         most = f"{limits.out_files:,} files, {limits.out_gb:g} GiB, and {limits.file_gb:g} GiB a file"
         raise TrialFault(f"left more in out/ than the [limits] of {most} allow")
     for file in files:
-        parts = file.path.split("/")
-        if not all(parts) or {".", ".."} & set(parts) or not file.path.isprintable() or "\\" in file.path:
-            raise TrialFault(f"left {_shown(file)} in out/, which is no plain relative path")
-    for file in files:
-        _fetch(endpoint, key, file, out)
-    if reason := outputs.fault(out) or outputs.excess(out, limits):
+        target, shown = out / file.path, capped(repr(file.path), 100)
+        if not target.resolve().is_relative_to(out.resolve()):
+            raise TrialFault(f"left {shown} in out/, which leads out of it")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            opened = target.open("x+b")
+        except OSError as fault:  # it is there already, is a file and a folder, or has too long a name
+            if fault.errno == errno.ENOSPC:
+                raise
+            raise TrialFault(f"left {shown} in out/, which cannot be written: {fault.strerror}") from fault
+        with opened:
+            endpoint.download(key, file, opened)
+    if reason := outputs.fault(out):
         raise TrialFault(reason)
-
-
-def _fetch(endpoint: RemoteEndpoint, key: str, file: RemoteFile, out: Path) -> None:
-    target = out / file.path
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        opened = target.open("x+b")
-    except OSError as fault:  # it is there already, is a file and a folder, or has too long a name
-        if fault.errno == errno.ENOSPC:
-            raise
-        raise TrialFault(f"left {_shown(file)} in out/, which cannot be written: {fault.strerror}") from fault
-    with opened:
-        endpoint.download(key, file, opened)
-        opened.seek(0)
-        if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
-            raise EndpointFault(f"{endpoint.url} sends {file.path!r} with another content than it has listed")
-
-
-def _shown(file: RemoteFile) -> str:
-    return capped(repr(file.path), 100)

@@ -6,6 +6,8 @@ is no error; so every question can be repeated after a lost answer. docs/other-m
 
 from __future__ import annotations
 
+import hashlib
+import io
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
@@ -65,7 +67,7 @@ class RemoteFile(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    path: str = Field(max_length=4096)
+    path: str = Field(pattern=r"^[^\x00]+$", max_length=4096)
     bytes: int = Field(ge=0)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
@@ -127,20 +129,12 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
         """What a finished trial has left in its out/."""
         return self._parsed(FILES, self._ask("GET", f"{_path(key)}/files"))
 
-    def download(self, key: str, file: RemoteFile, target: BinaryIO) -> None:
-        """Write the content of a file; a download that was cut begins again."""
-
-        def ask() -> None:
-            target.truncate(target.seek(0))
-            with self._client.stream("GET", f"{self.url}{_path(key)}/files/{quote(file.path)}") as answer:
-                _check(answer, b"")
-                for chunk in answer.iter_raw():
-                    interrupt.check()
-                    if target.tell() + len(chunk) > file.bytes:
-                        raise EndpointFault(f"{self.url} sends more of {file.path!r} than it has listed")
-                    target.write(chunk)
-
-        self._repeat(ask)
+    def download(self, key: str, file: RemoteFile, target: io.BufferedRandom) -> None:
+        """Write the content of a file. Raises EndpointFault: it is not what was listed."""
+        self._read(target, file.bytes, "GET", f"{_path(key)}/files/{quote(file.path)}")
+        target.seek(0)
+        if hashlib.file_digest(target, "sha256").hexdigest() != file.sha256:
+            raise EndpointFault(f"{self.url} sends {file.path!r} with another content than it has listed")
 
     def log(self, key: str) -> bytes:
         """The end of what a trial has printed; empty where the endpoint keeps no log."""
@@ -151,18 +145,31 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
 
     def _ask(self, method: str, path: str, **content: Any) -> bytes:
         """The body of an answer, or the beginning of a long one."""
+        body = io.BytesIO()
+        self._read(body, ANSWER_BYTES, method, path, **content)
+        return body.getvalue()
 
-        def ask() -> bytes:
-            body = bytearray()
+    def _read(self, target: BinaryIO, most: int, method: str, path: str, **content: Any) -> None:
+        """Write the body of an answer up to so many bytes and a little more; one that was cut is asked for again."""
+        import httpx
+
+        def ask() -> None:
+            target.truncate(target.seek(0))
             with self._client.stream(method, self.url + path, **content) as answer:
+                if not answer.is_success:
+                    _refused(answer)
+                    return
                 for chunk in answer.iter_raw():
-                    body += chunk
-                    if len(body) > ANSWER_BYTES:
+                    self._pause(0)
+                    target.write(chunk)
+                    if target.tell() > most:
                         break
-            _check(answer, bytes(body))
-            return bytes(body)
 
-        return self._repeat(ask)
+        try:
+            retrying(self._away, self._pause)(ask)
+        except httpx.HTTPError as fault:
+            why = f"{type(fault).__name__}: {one_line(str(fault), 200)}"
+            raise EndpointAway(f"{self.url} did not answer for {self._away:g} s ({why})") from fault
 
     def _parsed(self, form: TypeAdapter[T], body: bytes) -> T:
         try:
@@ -170,23 +177,15 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
         except ValidationError as wrong:
             raise EndpointFault(f"{self.url} answers in another form: {one_line(str(wrong), 500)}") from wrong
 
-    def _repeat(self, ask: Callable[[], T]) -> T:
-        import httpx
 
-        try:
-            return retrying(self._away, self._pause)(ask)
-        except httpx.HTTPError as fault:
-            why = f"{type(fault).__name__}: {one_line(str(fault), 200)}"
-            raise EndpointAway(f"{self.url} did not answer for {self._away:g} s ({why})") from fault
-
-
-def _check(answer: httpx.Response, body: bytes) -> None:
-    """Raise what the status of an answer stands for."""
+def _refused(answer: httpx.Response) -> None:
+    """Raise what the status of an answer stands for; nothing where nothing is left to delete."""
     code = answer.status_code
-    if answer.is_success or (answer.request.method == "DELETE" and code in GONE):
+    if answer.request.method == "DELETE" and code in GONE:
         return
     if code in PASSING:
         answer.raise_for_status()
+    body = next(answer.iter_raw(), b"")
     message = f"HTTP {code}: {one_line(body.decode(errors='replace'), 500)}".rstrip(": ")
     if code in REFUSED:
         raise TrialFault(f"the endpoint refused the trial: {message}")
