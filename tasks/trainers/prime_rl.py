@@ -70,12 +70,8 @@ DOTTED = {
 
 def as_tables(params: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters as the nested tables of prime-rl."""
-    tables: dict[str, Any] = {}
-    for name, value in params.items():
-        for part in reversed(DOTTED.get(name, name).split(".")):
-            value = {part: value}
-        tables = laid_over(tables, value)
-    return tables
+    said = (f"{DOTTED.get(name, name)} = {json.dumps(value, ensure_ascii=False)}" for name, value in params.items())
+    return tomllib.loads("\n".join(said))
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
