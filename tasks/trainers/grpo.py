@@ -31,7 +31,6 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +49,7 @@ def prompt(question: str) -> list[dict[str, str]]:
 
 
 def reward(question: str, completion: str, answer: str) -> float:
-    """The training reward of an answer: 1 if its last number is right, else 0. Called once per distinct answer."""
+    """The training reward of an answer: 1 if its last number is right, else 0."""
     number = last_number(completion)
     return float(number is not None and number == last_number(answer))
 
@@ -170,27 +169,21 @@ class InterruptibleBudget(Budget):
 
 
 class Reporter:
-    """Scores answers, each distinct one once, and reports what they earned with what TRL logs."""
+    """Scores answers, and reports what they earned with what TRL logs."""
 
     def __init__(self, progress: ProgressFile, reward: Callable[..., float], on_cpu: bool = False) -> None:
-        self.progress, self.on_cpu = progress, on_cpu
+        self.progress, self.reward, self.on_cpu = progress, reward, on_cpu
         self.recent, self.count, self.tokens = deque[float](maxlen=RECENT), 0, 0
         self.low, self.high = math.inf, -math.inf
         self.metrics: dict[str, float] = {}
-
-        @lru_cache(2**17)
-        def score(question: str, completion: str, answer: str, further: str) -> float:
-            return float(reward(question, completion, answer, **json.loads(further)))
-
-        self.score = score
 
     def earned(
         self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], question: Sequence[str],
         answer: Sequence[str], further: Sequence[str], **_: object,
     ) -> list[float]:  # fmt: skip
         """TRL's reward function: completions are messages, the rest columns of the rows."""
-        replies = [completion[0]["content"] for completion in completions]
-        earned = [self.score(*row) for row in zip(question, replies, answer, further, strict=True)]
+        rows = zip(question, completions, answer, map(json.loads, further), strict=True)
+        earned = [float(self.reward(asked, said[0]["content"], right, **more)) for asked, said, right, more in rows]
         if not all(map(math.isfinite, earned)):
             raise Failed("diverged: reward() returned a number that is not finite")
         self.recent.extend(earned)

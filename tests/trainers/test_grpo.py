@@ -82,24 +82,16 @@ def test_parameters_that_cannot_be_are_refused_by_name(params: dict[str, Any], s
     assert said in str(refused.value)
 
 
-def test_the_same_answer_is_scored_once_with_all_that_its_question_holds(tmp_path: Path) -> None:
-    asked: list[tuple[str, list[int]]] = []
-
+def test_an_answer_is_scored_with_all_that_its_question_holds(tmp_path: Path) -> None:
     def counted(question: str, completion: str, answer: str, digits: list[int]) -> float:
-        asked.append((completion, digits))
-        return 1.0
+        return float(completion == f"={answer}") * sum(digits)
 
     with (tmp_path / "progress.jsonl").open("w") as file:
         reporter = grpo.Reporter(_program.ProgressFile(file, _program.Budget(1, 1)), counted)
-    said, further = (
-        [[{"role": "assistant", "content": text}] for text in ("=3", "=4", "=3")],
-        ['{"digits": [1, 2]}'] * 3,
-    )
-    ids = [[1, 2], [1, 2, 3], [1, 2]]
-    assert reporter.earned(said, ids, ["1+2"] * 3, ["3"] * 3, further) == [1.0, 1.0, 1.0]
-    assert reporter.earned(said, ids, ["2+1"] * 3, ["3"] * 3, further, trainer_state=None) == [1.0, 1.0, 1.0]
-    assert [completion for completion, _ in asked] == ["=3", "=4", "=3", "=4"], "of another question it is another"
-    assert asked[0][1] == [1, 2] and reporter.tokens == 14
+    said = [[{"role": "assistant", "content": text}] for text in ("=3", "=4")]
+    further = ['{"digits": [1, 2]}'] * 2
+    assert reporter.earned(said, [[1, 2], [1, 2, 3]], ["1+2"] * 2, ["3"] * 2, further, trainer_state=None) == [3.0, 0.0]
+    assert reporter.tokens == 5
 
 
 def test_answers_go_through_the_model_in_parts_that_memory_holds(data: Path) -> None:
