@@ -98,7 +98,7 @@ class Campaign:
 
     def run(self) -> Outcome:
         runs = round(self.left)
-        design = design_of(runs, alpha=alpha_of((), "one"), runs=runs) if self.rule.certifies else None
+        design = design_of(runs, alpha=alpha_of(()), runs=runs) if self.rule.certifies else None
         self.left -= design.runs - REUSED if design else 0
         self._baseline()
         while self.left > 1 - EPSILON and self._trial():

@@ -116,7 +116,7 @@ class Match:
                 echo = mine[0].draw if len(mine) == 1 else None
                 mine.append(Job(arm, 1 + len(mine), draw.randrange(2**31), units, echo))
                 order[mine[-1]] = (n + draw.random()) / count
-        level = (known.levels[-1] + LEVEL) / 2 if known.levels else FIRST_SHARE["one"] * LEVEL
+        level = (known.levels[-1] + LEVEL) / 2 if known.levels else FIRST_SHARE * LEVEL
         groups = (*known.groups, tuple(sorted(order, key=order.__getitem__)))
         arms = [(sum(job.arm == "a" for job in group), sum(job.arm == "b" for job in group)) for group in groups]
         too_few, enough = math.prod(map(least_p, arms)) > level, "4v4, 5v3"

@@ -103,7 +103,7 @@ class Question:
 
     @property
     def error_left(self) -> float:
-        alpha = alpha_of((one.alpha for one in self.answers), self.ledger.campaign.looks)
+        alpha = alpha_of(one.alpha for one in self.answers)
         return min(alpha, holdout_uses.level_of(self.pool, self.user, self.look)) if self.pool else alpha
 
     @property

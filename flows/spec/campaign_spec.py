@@ -91,7 +91,7 @@ class CampaignSpec(Spec):
         """The certificate at the end, as it is planned now; None where the rule takes none."""
         if not self.loaded_rule.certifies or environment.scores_are_reported:
             return None
-        alpha = alpha_of((), self.advanced.looks)
+        alpha = alpha_of(())
         if pool := preparing.report_pool(environment):
             alpha = min(alpha, holdout_uses.pool_level(holdout_uses.uses(pool)))
         return design_of(self.trials, environment.deterministic, alpha, self.runs_in_time(environment))

@@ -114,9 +114,6 @@ class Advanced(BaseModel):
     rule_options: Table = option({}, "Options of the rule, as JSON.", DECISIONS, fixed=True)
     cancel_options: Table = option(
         {}, 'Options of early stopping, as JSON, such as {"fraction": 0.5} for curve.', DECISIONS, fixed=True)
-    looks: Literal["one", "several"] = option(
-        "one", "The error of the first certificate: nearly all of the 5 % (one), or half of it (several). Each "
-        "further one has half of what is left.", DECISIONS, fixed=True)
     ablation: bool = option(
         False, "After a certificate, run the champion again without each of its changes: which carry?", DECISIONS)
     patience: int | None = option(None, "Stop after this many trials without a new champion.", LIMITS, ge=1)
@@ -174,8 +171,8 @@ class Spec(BaseModel):
         "certify", "What counts as better: certify runs a record again before it is kept, and certifies the champion "
         "on fresh runs at the end; greedy believes each score.", DECISIONS, fixed=True, choices=names("tasks.rules"))
     cancel: str = option(
-        "curve", "Early stopping of trials: curve lets the best fifth by early progress go on, pruner asks one of "
-        "Optuna's; none trains every trial to its end.", DECISIONS, fixed=True,
+        "curve", "Early stopping of trials: curve lets the best fifth by early progress go on, none trains every "
+        "trial to its end.", DECISIONS, fixed=True,
         choices=(*names("tasks.cancellers"), "none"))
     replicates: int = option(
         1, "Training seeds per trial; their scores are averaged.", DECISIONS, fixed=True, ge=1, le=100)

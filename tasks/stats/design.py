@@ -3,8 +3,8 @@
 Runs are made in groups. After each, all runs so far are tested (tasks/stats/permutation.py). The error spent grows
 with the square of the share of the runs: an early success has to be clear, and little is taken from the last look.
 
-A campaign has ALPHA for all its certificates in an environment. The first takes nearly all of it, or half; each further
-one takes half of what is left, so that there is always a next. More runs of the same two arms go on with the same test.
+A campaign has ALPHA for all its certificates in an environment. The first takes nearly all of it; each further one
+takes half of what is left, so that there is always a next. More runs of the same two arms go on with the same test.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from statistics import NormalDist
 from typing import Literal
 
 ALPHA = 0.05
-FIRST_SHARE = {"one": 0.96, "several": 0.5}
-"""Of ALPHA, for a campaign's first certificate: with 0.96 of it the six best of 126 ways pass."""
-Looks = Literal["one", "several"]
+FIRST_SHARE = 0.96
+"""Of ALPHA, for a campaign's first certificate: with it the six best of 126 ways pass."""
 Arm = Literal["champion", "baseline"]
 Groups = tuple[tuple[int, int], ...]
 """Runs of champion and baseline after each group, those of earlier groups included."""
@@ -102,7 +101,7 @@ def equal_arms(runs: int, reused: int = 0) -> Groups:
     return tuple((size, size + reused) for size in sizes)
 
 
-def alpha_of(spent: Iterable[float], looks: Looks) -> float:
+def alpha_of(spent: Iterable[float]) -> float:
     """The error of the next certificate, where so much was declared for each before."""
     used = sum(spent)
-    return (ALPHA - used) / 2 if used else FIRST_SHARE[looks] * ALPHA
+    return (ALPHA - used) / 2 if used else FIRST_SHARE * ALPHA

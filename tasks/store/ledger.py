@@ -45,7 +45,6 @@ from tasks.recipes import preparing
 from tasks.sandbox import outputs
 from tasks.stats.ablation import Ablation
 from tasks.stats.certificate import Certificate
-from tasks.stats.design import Looks
 from tasks.store import lineage, workspace
 from tasks.store.workspace import TrialDir
 from tasks.system.files import append_line, read_lines, write_atomic
@@ -79,7 +78,6 @@ class Settings(BaseModel):
     cancel: str = "none"
     cancel_options: dict[str, Any] = {}
     replicates: int = 1
-    looks: Looks = "one"
     fallback: str = "tpe"
     learn_from: tuple[str, ...] = ()
     """Earlier campaigns whose trials are in learned.json."""

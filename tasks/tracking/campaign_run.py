@@ -25,7 +25,7 @@ from tasks.trial import History, Trial, baseline, best, trials_before
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
 
-STATED = ("proposer", "rule", "cancel", "replicates", "looks", "seed", "isolation")
+STATED = ("proposer", "rule", "cancel", "replicates", "seed", "isolation")
 """Settings of a campaign that are parameters of its run, by the same name."""
 WORDS = 1000
 """Characters of a certificate's sentence: a reason may quote a program."""

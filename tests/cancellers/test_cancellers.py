@@ -15,7 +15,6 @@ from tasks.trial import TWENTIETHS, Curve, History, Proposal, Run, Trial, Verdic
 
 CANCELLERS = "tasks.cancellers"
 NAMES = plugins.names(CANCELLERS)
-PRUNERS = ("median", "successive_halving", "hyperband")
 TIMES = np.arange(1, TWENTIETHS + 1) / TWENTIETHS
 GAP = 0.0
 """By how much the judge finds every run better than it said."""
@@ -75,14 +74,10 @@ def first_due(canceller: Canceller, history: History, curve: Curve, higher_is_be
 
 @pytest.fixture
 def canceller(request: pytest.FixtureRequest) -> Canceller:
-    name, _, kind = request.param.partition(" ")
-    made: type[Any] = plugins.load(CANCELLERS, name, Canceller)  # type: ignore[type-abstract]
-    return made(kind=kind) if kind else made()
+    return plugins.make(CANCELLERS, request.param, Canceller, {})  # type: ignore[type-abstract]
 
 
-every_canceller = pytest.mark.parametrize(
-    "canceller", [*NAMES, *(f"pruner {kind}" for kind in PRUNERS[1:])], indirect=True
-)
+every_canceller = pytest.mark.parametrize("canceller", NAMES, indirect=True)
 
 
 @every_canceller

@@ -190,10 +190,10 @@ def test_a_certificate_counts_as_taken_when_another_trial_is_champion_before_it_
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-def test_with_several_certificates_each_has_half_of_what_was_left_and_no_earlier_run_is_thrown_away(
+def test_of_further_certificates_each_has_half_of_what_was_left_and_no_earlier_run_is_thrown_away(
     tmp_path: Path, server: str
 ) -> None:
-    ledger = decided(tmp_path / "noisy", {"x": 40.0}, advanced={"looks": "several"})
+    ledger = decided(tmp_path / "noisy", {"x": 40.0})
     first = certified(1, (39.0, 41.0, 40.5), (40.2, -2.5, 0.5), error=0.1)
     first = replace(first, environment="noisy", alpha=0.025, design=of_groups(((3, 3),), 0.025), level=0.025)
     assert not first.passed

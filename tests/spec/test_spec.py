@@ -60,7 +60,7 @@ def test_an_option_by_itself_or_under_advanced_is_the_same_and_one_left_empty_ha
     "options",
     [
         {},
-        {"rule": "certify", "replicates": 2, "rule_options": {"reruns": 2}, "looks": "several", "ablation": True},
+        {"rule": "certify", "replicates": 2, "rule_options": {"reruns": 2}, "ablation": True},
         {"advanced": Advanced(overrides={"title": 'a "quoted" \\ title\nof two lines', "fixed": {"a": 1, "b": "x"}})},
     ],
 )

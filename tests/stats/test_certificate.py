@@ -11,7 +11,7 @@ import pytest
 
 from environments.score import Guard, Score
 from tasks.stats.certificate import Certificate, Fresh, conclude, drift, level, shipped
-from tasks.stats.design import ALPHA, Arm, Looks, alpha_of, design_of, equal_arms, least_p, of_groups
+from tasks.stats.design import ALPHA, Arm, alpha_of, design_of, equal_arms, least_p, of_groups
 from tasks.stats.permutation import compare
 from tasks.trial import Run
 from tests.support.histories import certified, scored, tried
@@ -239,13 +239,12 @@ def test_the_error_of_a_guard_is_that_of_all_looks_together() -> None:
 # Designs: their groups, and the error that each may spend.
 
 
-@pytest.mark.parametrize("looks", ["one", "several"])
-def test_certificates_share_the_error_and_there_is_always_a_next(looks: Looks) -> None:
+def test_certificates_share_the_error_and_there_is_always_a_next() -> None:
     spent: list[float] = []
     for _ in range(10):
-        spent.append(alpha_of(spent, looks))
+        spent.append(alpha_of(spent))
     assert sum(spent) < ALPHA and all(spent)
-    assert spent[0] == pytest.approx({"one": 0.048, "several": 0.025}[looks])
+    assert spent[0] == pytest.approx(0.048)
 
 
 def test_longer_searches_get_more_runs_and_where_nothing_is_random_two_may_be_enough() -> None:
