@@ -17,20 +17,6 @@ ENOUGH = 3
 
 
 @dataclass(frozen=True)
-class PredictedEffect:
-    """One prediction and its outcome, in the metric's own units."""
-
-    trial: int
-    expected: float
-    measured: float
-
-    @property
-    def is_right(self) -> bool:
-        """Whether the change went the way that was expected."""
-        return self.expected * self.measured > 0 or self.expected == self.measured == 0
-
-
-@dataclass(frozen=True)
 class PredictionRecord:
     """The predictions of a campaign together; means in the metric's own units."""
 
@@ -49,19 +35,6 @@ class PredictionRecord:
         )
 
 
-def predictions(history: History) -> tuple[PredictedEffect, ...]:
-    """The predictions of trials with a score, in the order of the decisions; none that no judge could confirm."""
-    found = []
-    for trial in history:
-        expected = trial.proposal.expected
-        if expected is None or not abs(expected) <= LARGEST:
-            continue
-        measured = effect(history, trial, best(trials_before(history, trial)[: trial.proposal.seen]))
-        if measured is not None:
-            found.append(PredictedEffect(trial.number, expected, measured))
-    return tuple(found)
-
-
 def effect(history: History, trial: Trial, then: Trial | None) -> float | None:
     """The score of a trial less the present one of a champion; None where one of them is missing."""
     scores = {one.number: one.score.value for one in history}
@@ -70,14 +43,17 @@ def effect(history: History, trial: Trial, then: Trial | None) -> float | None:
 
 
 def record(history: History) -> PredictionRecord | None:
-    """The summary; None while there are too few for one."""
-    found = predictions(history)
+    """The summary of the predictions of trials with a score, without those that no judge could confirm; None while
+    there are too few.
+    """
+    found = list[tuple[float, float]]()
+    for trial in history:
+        gain = effect(history, trial, best(trials_before(history, trial)[: trial.proposal.seen]))
+        if gain is not None and (expected := trial.proposal.expected) is not None and abs(expected) <= LARGEST:
+            found.append((expected, gain))
     if len(found) < ENOUGH:
         return None
-    return PredictionRecord(
-        len(found),
-        sum(one.is_right for one in found),
-        statistics.fmean(one.expected for one in found),
-        statistics.fmean(one.measured for one in found),
-        statistics.fmean(abs(one.expected - one.measured) for one in found),
-    )
+    expected, measured = map(statistics.fmean, zip(*found, strict=True))
+    right = sum(one * other > 0 or one == other == 0 for one, other in found)
+    error = statistics.fmean(abs(one - other) for one, other in found)
+    return PredictionRecord(len(found), right, expected, measured, error)
