@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import cached_property
 
 from environments import Environment
 from environments.plugins import Refused
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.machine.slots import Slots
 from tasks.proposing.brief import RemainingBudget
 from tasks.spending import HOUR, MachineCost, Spent, spent
 from tasks.store.ledger import Ledger
@@ -28,7 +28,13 @@ class CampaignBudget:
     spec: CampaignSpec
     ledger: Ledger | None
     environment: Environment
-    gpus: int
+
+    @cached_property
+    def gpus(self) -> int:
+        """GPUs of the slots that its runs will hold, as far as can be seen from here."""
+        if self.spec.launch == "here":
+            return max((len(part.gpus) for part in self.spec.slots(self.environment).parts), default=0)
+        return 0 if self.environment.device == "cpu" else self.environment.gpus
 
     def spent(self, history: History) -> Spent:
         return spent(self.ledger, history, time.time()) if self.ledger else Spent()
@@ -83,19 +89,12 @@ class CampaignBudget:
         return ""
 
 
-def gpus_of(spec: CampaignSpec, environment: Environment, slots: Slots) -> int:
-    """GPUs of the slots that a campaign's runs will hold, as far as can be seen from here."""
-    if spec.launch == "here":
-        return max((len(part.gpus) for part in slots.parts), default=0)
-    return 0 if environment.device == "cpu" else environment.gpus
-
-
 def check_budget(spec: CampaignSpec) -> RemainingBudget:
     """What models may take at most. Refused if a new campaign's budget does not pay for baseline and certificate."""
     limits = spec.advanced
-    if (limits.max_usd, limits.max_gpu_hours) != (None, None) and not Ledger.exists(spec.name):
-        environment = spec.new_environment()
-        gpus = 0 if limits.max_gpu_hours is None else gpus_of(spec, environment, spec.slots(environment))
-        if shortage := CampaignBudget(spec, None, environment, gpus).shortage(()):
+    is_limited = (limits.max_usd, limits.max_gpu_hours) != (None, None)
+    if is_limited and not Ledger.exists(spec.name):
+        shortage = CampaignBudget(spec, None, spec.new_environment()).shortage(())
+        if shortage:
             raise Refused(f"{shortage}: raise the limit, which also has to pay for what the rule runs at the end")
     return RemainingBudget(usd=limits.max_usd, tokens=limits.max_tokens)

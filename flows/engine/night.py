@@ -20,7 +20,7 @@ from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_serv
 from flows.engine.stopping import ASKED, Stop
 from flows.report.page import record_episode, write_report
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spending import CampaignBudget, check_budget, gpus_of
+from flows.spending import CampaignBudget, check_budget
 from flows.status import CampaignEnd, certificates
 from flows.views import run_log
 from flows.views.artifacts import Artifacts
@@ -95,9 +95,7 @@ class Night(Terms):
         super().__init__(spec, ledger, history, bench_of(spec, ledger))
         self.benches = [self.bench]
         self.lock, self.rule = lock, spec.loaded_rule
-        self.money = CampaignBudget(
-            spec, ledger, ledger.environment, gpus_of(spec, ledger.environment, self.bench.slots)
-        )
+        self.money = CampaignBudget(spec, ledger, ledger.environment)
         self.nothing_for: tuple[object, ...] = ()
         """What was known when there was last nothing to propose: nobody is asked again before it changes."""
         self.ending: Stop | None = None

@@ -36,7 +36,9 @@ def spec(
 
 def budget(wanted: CampaignSpec, gpus: int = 0) -> CampaignBudget:
     ledger = wanted.open()
-    return CampaignBudget(wanted, ledger, ledger.environment, gpus)
+    money = CampaignBudget(wanted, ledger, ledger.environment)
+    vars(money)["gpus"] = gpus
+    return money
 
 
 def ledger_of(money: CampaignBudget) -> Ledger:
