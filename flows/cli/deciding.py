@@ -63,8 +63,7 @@ def certify(
         if reason := certifying.nothing_to_certify(question, runs):
             raise Refused(f"campaign {ledger.campaign.name!r} cannot be certified: {reason}")
     for question in every if budget or transfers else ():
-        left_out = question.arms.left_out if question.arms else ()
-        for line in (cost(question, runs), *(f"  left out there: {one}" for one in left_out)):
+        for line in (cost(question, runs), *(f"  left out there: {one}" for one in question.conditions.left_out)):
             print(clean(line), file=sys.stderr, flush=True)
     parameters = {"name": ledger.campaign.name, "on": transfers, "runs": runs, "budget": budget}
     return foreground.run_and_show(flow, parameters, server, json)

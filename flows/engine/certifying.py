@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from environments import Environment
 from environments.judges import ComparisonBlock
@@ -25,16 +24,13 @@ from tasks.record import reconcile
 from tasks.run_checks import one_training
 from tasks.stats import holdout_uses
 from tasks.stats.ablation import Ablation, Removed, ablation_runs, parts
-from tasks.stats.certificate import Certificate, Conditions, Fresh, conclude, counted, drift, searched, unpromising
+from tasks.stats.certificate import CAMPAIGNS, Certificate, Conditions, Fresh, conclude, counted, drift, searched
 from tasks.stats.champion import run_sd
 from tasks.stats.design import Arm, Design, alpha_of, design_of, equal_arms, least_p, of_groups
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.system import interrupt
 from tasks.system.files import write_atomic
-from tasks.trial import History, Run, Trial, baseline, best
-
-if TYPE_CHECKING:
-    from flows.engine.transfer import Arms
+from tasks.trial import History, Proposal, Run, Trial, baseline, best
 
 Measure = Callable[..., Measurement]
 
@@ -48,24 +44,18 @@ class Question:
     history: History
     transfer: Environment | None = None
     """Another environment than the campaign's own."""
-    budget: float = 1.0
-    """Training budget of each run, in that of the environment."""
-    arms: Arms | None = None
+    conditions: Conditions = CAMPAIGNS
+    arms: Mapping[Arm, Proposal] | None = None
     """What both arms run in another environment; None: the trials as they are."""
 
     @property
     def environment(self) -> Environment:
-        return (self.transfer or self.ledger.environment).at(self.budget)
+        return (self.transfer or self.ledger.environment).at(self.conditions.budget)
 
     @property
     def is_transfer(self) -> bool:
         """Whether its runs do not compare with those of the search."""
-        return self.transfer is not None or self.budget != 1
-
-    @property
-    def conditions(self) -> Conditions:
-        changed, left_out = (self.arms.changed, self.arms.left_out) if self.arms else (None, ())
-        return Conditions(self.budget, changed, left_out)
+        return self.transfer is not None or self.conditions.budget != 1
 
     @property
     def champion(self) -> Trial | None:
@@ -74,7 +64,7 @@ class Question:
     @property
     def answers(self) -> list[Certificate]:
         """The certificates in its environment, with its budget, whosever champion."""
-        asked = self.is_transfer, self.environment.name, self.budget
+        asked = self.is_transfer, self.environment.name, self.conditions.budget
         every = self.ledger.certificates()
         return [one for one in every if (one.elsewhere, one.environment, one.budget) == asked]
 
@@ -140,7 +130,7 @@ def certify_at_the_end(night: Night, stop: Stop, measure: Measure) -> Stop:
     # Of the certificates that it has, preferably one that passed.
     made = max(question.answers_on_champion, key=lambda one: (one.passed, one.look), default=None)
     if made is None:
-        if reason := nothing_to_certify(question) or unpromising(night.history):
+        if reason := nothing_to_certify(question):
             night.ledger.event("uncertified", reason=reason)
             return stop
         made = certify(night, question, measure)
@@ -294,7 +284,7 @@ def _plan(question: Question, certificate: str, champion: int, arm: Arm, number:
 
     return RunPlan(
         ledger.key(champion, f"certificate-{certificate}-{arm}-{number}"),
-        question.arms.of(arm) if question.arms else trial.proposal,
+        question.arms[arm] if question.arms else trial.proposal,
         f"certificates/{certificate}-{champion:04d}-{arm}-{number}",
         "report",
         units=units(number),
@@ -320,7 +310,7 @@ def _side_by_side(
     night: Night, question: Question, plans: Sequence[RunPlan], measure: Measure
 ) -> list[tuple[Run, Score]]:  # fmt: skip
     """Make runs, `parallel` at a time, and return them in their order; fewer where the night is to stop."""
-    bench = night.bench_for(question.transfer, question.budget)
+    bench = night.bench_for(question.transfer, question.conditions.budget)
     made = list[Measurement]()
 
     def wait_for_fewer_than(many: int) -> None:
@@ -357,8 +347,7 @@ def also_ablate(night: Night, question: Question, made: Certificate, measure: Me
     if len(done) < len(plans):
         return False
     fresh = [Removed(arms[arm][0], *one) for (arm, _), one in zip(runs, done, strict=True)]
-    kept, removed = ([run for run in fresh if bool(run.change) is gone] for gone in (False, True))
-    found = Ablation.of(champion.number, kept, removed, run_sd(question.history))
+    found = Ablation.of(champion.number, fresh, run_sd(question.history))
     path = ledger.path / "ablations" / f"{champion.number:04d}.json"
     write_atomic(path, ABLATION.dump_json(found, indent=2).decode() + "\n")
     ledger.event("ablated", trial=champion.number, changes=[change for change, _ in arms[1:]])

@@ -10,7 +10,7 @@ import math
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import environments
 from environments import Environment
@@ -26,31 +26,16 @@ from tasks.describe import setting
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
 from tasks.stats.ablation import ablation_runs, parts
+from tasks.stats.certificate import Conditions
 from tasks.stats.design import Arm
 from tasks.store.ledger import Ledger, freeze, frozen_elsewhere
-from tasks.trial import Params, Proposal, Trial, baseline, best
+from tasks.trial import Proposal, baseline, best
 
 
-@dataclass(frozen=True)
-class Arms:
-    """What champion and baseline run in another environment."""
-
-    champion: Proposal
-    baseline: Proposal
-    left_out: tuple[str, ...] = ()
-    """What of the champion cannot be tried there, and why."""
-
-    def of(self, arm: Arm) -> Proposal:
-        return self.champion if arm == "champion" else self.baseline
-
-    @property
-    def changed(self) -> Params:
-        """Parameters that differ from that environment's baseline."""
-        return {n: value for n, value in self.champion.params.items() if self.baseline.params[n] != value}
-
-
-def arms_there(champion: Trial, first: Trial, there: Environment) -> Arms:
-    """Both arms in another environment. Refused if nothing that the champion changed can be tried there."""
+def laid_over(question: Question, there: Environment) -> Question:
+    """The question in another environment. Refused if nothing that the champion changed can be tried there."""
+    champion, first = best(question.history), baseline(question.history)
+    assert champion is not None and first is not None, "there is a champion"
     old, defaults = first.proposal.params, there.defaults
     taken, left_out = dict(defaults), []
     for name, value in champion.proposal.params.items():
@@ -68,9 +53,13 @@ def arms_there(champion: Trial, first: Trial, there: Environment) -> Arms:
     if taken == defaults and not edit:
         why = "; ".join(left_out) or "its values are the defaults there"
         raise Refused(f"--on {there.name}: nothing that trial {champion.number} changed can be tried there: {why}")
-    return Arms(
-        replace(champion.proposal, params=taken), replace(first.proposal, params=defaults, edit=None), tuple(left_out)
-    )
+    changed = {name: value for name, value in taken.items() if defaults[name] != value}
+    arms: dict[Arm, Proposal] = {
+        "champion": replace(champion.proposal, params=taken),
+        "baseline": replace(first.proposal, params=defaults, edit=None),
+    }
+    conditions = replace(question.conditions, changed=changed, left_out=tuple(left_out))
+    return replace(question, transfer=there, conditions=conditions, arms=arms)
 
 
 def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "", *, looking: bool = False) -> list[Question]:
@@ -82,7 +71,7 @@ def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "", *, looki
     ledger.check_version()
     spec, times = CampaignSpec.of(**stored_spec(ledger)), multiple(budget)
     history = ledger.history()
-    own = Question(spec, ledger, history, budget=times)
+    own = Question(spec, ledger, history, conditions=Conditions(times))
     if reason := certifying.no_champion(history):
         raise Refused(f"campaign {ledger.campaign.name!r} cannot be certified: {reason}")
     found = [_transferred(own, checked_environment(reference, {}), looking) for reference in on] or [own]
@@ -103,8 +92,8 @@ def cost(question: Question, runs: int | None = None) -> str:
     """The most that a certificate may take, in words. (runs: fresh runs of each arm at most)"""
     environment, design = question.environment, certifying.planned(question, runs)
     return (
-        f"{setting(environment.name, question.budget)}: at most {design.champion} v {design.baseline} runs of at most "
-        f"{duration(environment.budget_seconds)} of training, so at most about "
+        f"{setting(environment.name, question.conditions.budget)}: at most {design.champion} v {design.baseline} "
+        f"runs of at most {duration(environment.budget_seconds)} of training, so at most about "
         f"{duration(longest(question, runs, question.spec.parallel))}"
     )
 
@@ -132,11 +121,9 @@ def _transferred(own: Question, environment: Environment, looking: bool) -> Ques
         raise Refused(
             f"{where}: it trains with {environment.trainer!r}, the campaign with {ledger.environment.trainer!r}"
         )
-    champion, first = best(own.history), baseline(own.history)
-    assert champion is not None and first is not None, "there is a champion"
-    arms = arms_there(champion, first, environment)
+    asked = laid_over(own, environment)
     if looking:
-        return replace(own, transfer=environment, arms=arms)
+        return asked
     path = frozen_elsewhere(ledger.path, environment.name)
     fresh = path.with_name(f".{path.name}")
     shutil.rmtree(fresh, ignore_errors=True)  # of a process that was killed
@@ -147,7 +134,11 @@ def _transferred(own: Question, environment: Environment, looking: bool) -> Ques
             shutil.copytree(ledger.program, fresh / "program")
         if path.is_dir() and outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
             raise Refused(f"{environment.folder} has changed since the first certificate in it: it froze {path}")
-        if arms.champion.edit and outputs.digest(fresh / "program") != outputs.digest(ledger.program):
+        if (
+            asked.arms
+            and asked.arms["champion"].edit
+            and outputs.digest(fresh / "program") != outputs.digest(ledger.program)
+        ):
             raise Refused(
                 f"{where}: the champion's edit was made against the program of "
                 f"{ledger.environment.name}, and the baseline program of {environment.name} is another: name an "
@@ -158,4 +149,4 @@ def _transferred(own: Question, environment: Environment, looking: bool) -> Ques
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     frozen = preparing.laid(environments.load(path / "environment", {}, environment.name), ledger.path.parent)
-    return replace(own, transfer=frozen, arms=arms)
+    return replace(asked, transfer=frozen)

@@ -50,11 +50,24 @@ class Ablation:
     """Runs of the champion itself."""
 
     @classmethod
-    def of(cls, champion: int, kept: Sequence[Removed], removed: Sequence[Removed], sd: float = 0.0) -> Ablation:
+    def of(cls, champion: int, runs: Sequence[Removed], sd: float = 0.0) -> Ablation:
         """The ablation of these runs; their variance is at least half of the square of the search's `sd`."""
-        own = _noise(kept, removed)
-        spread = math.sqrt(max(own.sd**2 if own else 0.0, sd**2 / 2))
-        return cls(champion, spread, tuple(removed), tuple(kept))
+        removed, kept = (tuple(run for run in runs if bool(run.change) is gone) for gone in (True, False))
+        made = cls(champion, 0.0, removed, kept)
+        own = made.noise
+        return replace(made, sd=math.sqrt(max(own.sd**2 if own else 0.0, sd**2 / 2)))
+
+    @property
+    def arms(self) -> dict[str, list[Score]]:
+        """The scores of the champion, by an empty name, and those without each change."""
+        found: dict[str, list[Score]] = {}
+        for one in (*self.kept, *self.removed):
+            found.setdefault(one.change, []).append(one.score)
+        return found
+
+    @property
+    def noise(self) -> Noise | None:
+        return pooled([score.utility for score in arm if score.value is not None] for arm in self.arms.values())
 
     @property
     def findings(self) -> dict[str, tuple[float, float]]:
@@ -63,12 +76,10 @@ class Ablation:
         """
         from scipy import special  # type: ignore[import-untyped]
 
-        if _crashed(self.kept):
-            return {}
-        mine, noise = _utilities(self.kept), _noise(self.kept, self.removed)
-        arms = {name: _utilities(runs) for name, runs in _by_change(self.removed).items() if not _crashed(runs)}
-        found = {}
-        for change, values in arms.items():
+        scored = {name: arm for name, arm in self.arms.items() if all(score.value is not None for score in arm)}
+        arms = {name: [score.utility for score in arm] for name, arm in scored.items()}
+        mine, noise, found = arms.pop("", []), self.noise, {}
+        for change, values in arms.items() if mine else ():
             loss = statistics.mean(mine) - statistics.mean(values)
             p = float(loss <= 0)  # where nothing is random
             if self.sd and noise:
@@ -79,18 +90,18 @@ class Ablation:
 
     def sentences(self) -> list[str]:
         """What is known of each change, a sentence each, in the order in which they were removed."""
-        found, words = self.findings, list[str]()
-        for change, runs in _by_change(self.removed).items():
-            if change not in found:
-                whose, some = ("", runs) if _crashed(runs) else (" of the champion", self.kept)
-                missing = _crashed(some)
-                why = (missing[0].score.error or "no score").splitlines()[0]
-                told = f"could not be told, since {len(missing)} of {len(some)} runs{whose} crashed: {why}"
-            else:
+        found, arms, words = self.findings, self.arms, list[str]()
+        mine = arms.pop("", [])
+        for change, arm in arms.items():
+            if change in found:
                 loss, p = found[change]
                 size = f"{number(abs(loss))} {'worse' if loss > 0 else 'better'}" if loss else "the same"
                 carries = "it carries" if p <= LEVEL else "not shown to carry"
-                told = f"{size} ({len(runs)} v {len(self.kept)} fresh runs, {probability(p)}): {carries}"
+                told = f"{size} ({len(arm)} v {len(mine)} fresh runs, {probability(p)}): {carries}"
+            else:
+                whose, some = ("", arm) if any(score.value is None for score in arm) else (" of the champion", mine)
+                errors = [(score.error or "no score").splitlines()[0] for score in some if score.value is None]
+                told = f"could not be told, since {len(errors)} of {len(some)} runs{whose} crashed: {errors[0]}"
             words.append(f"without {change}: {told}")
         return words
 
@@ -114,22 +125,3 @@ def parts(champion: Trial, baseline: Trial) -> tuple[tuple[str, Proposal], ...]:
     if proposal.edit:
         found.append(("its edit", replace(proposal, edit=None)))
     return tuple(found)
-
-
-def _by_change(removed: Sequence[Removed]) -> dict[str, list[Removed]]:
-    found: dict[str, list[Removed]] = {}
-    for one in removed:
-        found.setdefault(one.change, []).append(one)
-    return found
-
-
-def _noise(kept: Sequence[Removed], removed: Sequence[Removed]) -> Noise | None:
-    return pooled([_utilities(kept), *map(_utilities, _by_change(removed).values())])
-
-
-def _crashed(runs: Sequence[Removed]) -> list[Removed]:
-    return [one for one in runs if one.score.value is None]
-
-
-def _utilities(runs: Sequence[Removed]) -> list[float]:
-    return [one.score.utility for one in runs if one.score.value is not None]

@@ -20,10 +20,9 @@ from operator import attrgetter
 from pydantic import ConfigDict
 
 from environments.score import Guard, Score
-from tasks.stats.champion import reference
 from tasks.stats.design import HOPELESS, Arm, Design, Groups
 from tasks.stats.permutation import CONFIDENCE, Comparison, Group, compare, corrected, pooled
-from tasks.trial import History, Level, Params, Run, Trial, baseline, best, machines_of, measured
+from tasks.trial import History, Level, Params, Run, Trial, baseline, machines_of
 
 FEWEST = 2
 """Runs of either arm that need a score, and of the baseline that are to be fresh."""
@@ -173,15 +172,6 @@ def level(trial: Trial, certificates: Iterable[Certificate]) -> Level | None:
 def shipped(certificates: Iterable[Certificate]) -> Certificate | None:
     """The newest certificate that passed, whose champion ships; None if the baseline ships."""
     return next((one for one in reversed([*certificates]) if one.passed and not one.elsewhere), None)
-
-
-def unpromising(history: History) -> str | None:
-    """Why a certificate would be of no use: the champion is not even better in the search. None if it is."""
-    arms = best(history), reference(history)
-    means = [[score.utility for score in measured(history, one.number)] for one in arms if one]
-    if len(means) < 2 or not all(means) or statistics.mean(means[0]) > statistics.mean(means[1]):
-        return None
-    return "in the search it scored no better than the baseline"
 
 
 def searched(history: History) -> tuple[Fresh, ...]:

@@ -11,10 +11,10 @@ import pytest
 
 from environments import Environment
 from environments.plugins import Refused
-from environments.space import Choice, Float
+from environments.space import Choice, Float, Value
 from flows.certify import certify
-from flows.engine.certifying import nothing_to_certify, path_of, store
-from flows.engine.transfer import arms_there, cost, multiple, questions
+from flows.engine.certifying import Question, nothing_to_certify, path_of, store
+from flows.engine.transfer import cost, laid_over, multiple, questions
 from flows.status import document
 from tasks.stats.certificate import Certificate, Conditions
 from tasks.store.ledger import Ledger, frozen_elsewhere
@@ -68,7 +68,7 @@ def test_a_longer_budget_is_a_question_of_its_own_and_runs_so_long(tmp_path: Pat
     assert made.reused == () and not made.not_reused, "runs of another budget tell nothing of this one"
     own, (other,) = question(ledger), questions(ledger, (), "2x")
     assert nothing_to_certify(own) is None and own.look == 1, "its own is still to be taken"
-    assert replace(other, budget=4.0).look == 2 and other.look == 1
+    assert replace(other, conditions=Conditions(4.0)).look == 2 and other.look == 1
     found = document(ledger)
     assert found["certificate"] is None and found["shipped"] is None
     (transferred,) = found["transfers"]
@@ -129,20 +129,21 @@ def there(**fixed: float) -> Environment:
     return undemanding().model_copy(update={"name": "there", "space": own, "fixed": fixed})
 
 
-def test_what_the_champion_changed_replaces_the_defaults_there_and_the_rest_stays_theirs() -> None:
-    champion = tried((FIRST,), 2.0, params={"lr": 0.2, "size": 32, "only_here": 2.0, "same": 3})
-    arms = arms_there(champion, FIRST, there())
-    assert arms.baseline.params == {"lr": 0.5, "size": 16, "same": 4}
-    assert arms.champion.params == {"lr": 0.2, "size": 32, "same": 4}, "it never changed `same`"
-    assert arms.changed == {"lr": 0.2, "size": 32}
-    assert arms.left_out == ("only_here does not exist",)
-    assert arms.of("champion") is arms.champion and arms.of("baseline") is arms.baseline
+def asked(ledger: Ledger, **champion: Value) -> Question:
+    return question(ledger, (FIRST, tried((FIRST,), 2.0, params=champion)))
 
 
-def test_a_value_that_is_not_allowed_there_or_is_fixed_is_left_out_and_said() -> None:
-    champion = tried((FIRST,), 2.0, params={"lr": 3.0, "size": 64, "only_here": 1.0, "same": 4})
+def test_what_the_champion_changed_replaces_the_defaults_there_and_the_rest_stays_theirs(ledger: Ledger) -> None:
+    found = laid_over(asked(ledger, lr=0.2, size=32, only_here=2.0, same=3), there())
+    assert found.arms is not None
+    assert found.arms["baseline"].params == {"lr": 0.5, "size": 16, "same": 4}
+    assert found.arms["champion"].params == {"lr": 0.2, "size": 32, "same": 4}, "it never changed `same`"
+    assert found.conditions == Conditions(changed={"lr": 0.2, "size": 32}, left_out=("only_here does not exist",))
+
+
+def test_a_value_that_is_not_allowed_there_or_is_fixed_is_left_out_and_said(ledger: Ledger) -> None:
     with pytest.raises(Refused) as refused:
-        arms_there(champion, FIRST, there(size=16))
+        laid_over(asked(ledger, lr=3.0, size=64, only_here=1.0, same=4), there(size=16))
     words = str(refused.value)
     assert words.startswith("--on there: nothing that trial 1 changed can be tried there")
     assert "lr must be" in words and "size is fixed at 16" in words

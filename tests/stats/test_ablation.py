@@ -19,7 +19,7 @@ def runs(change: str, *values: float | None, higher_is_better: bool = True) -> l
 
 
 def ablation(mine: Sequence[float | None], sd: float = 0.0, **without: Sequence[float | None]) -> Ablation:
-    return Ablation.of(1, runs("", *mine), [one for name, values in without.items() for one in runs(name, *values)], sd)
+    return Ablation.of(1, [one for name, values in ({"": mine} | without).items() for one in runs(name, *values)], sd)
 
 
 @pytest.mark.slow
