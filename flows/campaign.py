@@ -15,16 +15,15 @@ from flows.engine.attempt import Attempt, Future, Measurement
 from flows.engine.certifying import certify_at_the_end
 from flows.engine.launching import launched
 from flows.engine.night import Night, Terms, opened
-from flows.engine.proposing import next_turn
+from flows.engine.proposing import next_attempt
 from flows.engine.stopping import Stop, reached
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.flow import fails_when_refused, flow_run_name, form, named
 from tasks.bench import Bench, RunPlan
-from tasks.checkpoint import result_in, result_of
+from tasks.checkpoint import result_in
 from tasks.control import control
 from tasks.decide import decide
 from tasks.evaluate import evaluate
-from tasks.propose import Nothing, propose
 from tasks.record import record
 from tasks.train import train
 
@@ -46,10 +45,10 @@ def search(night: Night, only: int | None = None) -> Stop:
     while True:
         stop = reached(night, under_way, only)
         while not stop and len(under_way) < night.spec.parallel and (coming := next_attempt(night, under_way)):
-            if isinstance(coming, Stop):
-                stop = coming
-            else:
+            if isinstance(coming, Attempt):
                 under_way.append(coming)
+            else:
+                stop = coming
         if stop and not under_way:
             return stop
         for attempt in night.ended(under_way):
@@ -58,19 +57,6 @@ def search(night: Night, only: int | None = None) -> Stop:
             if not plans:
                 settle(night, attempt)
                 under_way.remove(attempt)
-
-
-def next_attempt(night: Night, under_way: list[Attempt]) -> Attempt | Stop | None:
-    """The trial to begin: one to run again, the baseline, the inbox's next, one that was approved, or a proposer's."""
-    if again := night.rerun_due(under_way):
-        return again
-    while turn := next_turn(night, under_way):
-        proposed = propose.submit(*map(quote, turn.arguments), return_state=False)
-        if isinstance(proposal := result_of(proposed), Nothing):
-            return turn.without(proposal)
-        if not turn.waits_for_approval(proposal):
-            return Attempt(night, turn.key, proposal, [proposed])
-    return None
 
 
 def measure(night: Terms, plan: RunPlan, bench: Bench | None = None, after: Sequence[Future] = ()) -> Measurement:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from prefect.utilities.annotations import quote  # Prefect passes it on as it is
 
 from environments import earlier_trials
 from flows import approval as forms
 from flows.engine.attempt import Attempt
 from flows.engine.night import Night
 from flows.engine.stopping import NOTHING_LEFT, Stop
-from tasks.propose import Nothing
+from tasks.checkpoint import result_of
+from tasks.propose import Nothing, propose
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RejectedProposal
 from tasks.proposing.validation import ProposalChecks, champions_files
@@ -27,64 +30,50 @@ from tasks.task_key import TaskKey
 from tasks.trial import History, Proposal, budgets_used
 
 
-@dataclass(frozen=True)
-class Turn:
-    """The arguments of one proposal, and what they rest on."""
-
-    night: Night
-    under_way: Sequence[Attempt]
-    key: TaskKey
-    arguments: tuple[TaskKey, ProposalChecks, Proposer, Proposer, Brief]
-    parked: tuple[Parked, ...]
-    known: tuple[object, ...]
-    """What the brief and the approvals rest on."""
-
-    def without(self, answer: Nothing) -> Stop | None:
-        """How the night goes on without a proposal: it ends, or it waits where trials or people have to end first."""
-        ledger = self.night.ledger
-        # Not kept: a resumed campaign may find a proposal in the inbox, or get an answer.
-        (ledger.results / f"{self.key}/propose").unlink(missing_ok=True)
-        note_bought(ledger, answer.usage)
-        self.night.nothing_for = self.known
-        if self.under_way or _waiting(self.parked) or self.arguments[2].waits:
-            return None
-        asks_again = f"nothing to try without {answer.because}; `nightshift resume` asks again"
-        return Stop("stopped", asks_again) if answer.because else NOTHING_LEFT
-
-    def waits_for_approval(self, proposal: Proposal) -> bool:
-        """Whether it needs an approval that it does not have; then a person is asked."""
-        number, advanced, history = self.key.number, self.night.spec.advanced, self.night.history
-        if number == 0 or any(one.number == number for one in self.parked):
-            return False
-        is_new = proposal.edit not in {None, *(trial.proposal.edit for trial in history)}
-        if advanced.approval == "none" or (advanced.approval == "code" and not is_new):
-            return False
-        forms.ask(self.night.ledger, number, proposal, advanced.approval_minutes)
-        return True
-
-
-def next_turn(night: Night, under_way: Sequence[Attempt]) -> Turn | None:
-    """The next proposal to ask for; None while the baseline, an approval or a trial under way is waited for."""
+def next_attempt(night: Night, under_way: Sequence[Attempt]) -> Attempt | Stop | None:
+    """The trial to begin: one to run again, the baseline, the inbox's next, one that was approved, or a proposer's. A
+    Stop where there is nothing to propose; None while the baseline, an approval or a trial under way is waited for.
+    """
+    if again := night.rerun_due(under_way):
+        return again
     spec, ledger, history = night.spec, night.ledger, night.history
-    if under_way and not history:
-        return None  # nothing can be compared before the baseline
-    parked = forms.collect(ledger)
-    number = _next_number(history, parked, under_way)
-    waiting = _waiting(parked)
-    if waiting and spec.advanced.approval == "all" and not any(one.number == number for one in parked):
-        return None
-    ideas = inbox.waiting(ledger.path, ledger.proposals(history))
-    known = (
-        len(history), *(one.number for one in under_way), *((one.number, one.state) for one in parked),
-        *ideas,
-    )  # fmt: skip
-    if known == night.nothing_for:
-        return None
-    key, place = ledger.key(number), ledger.place(number, attempt=1)
-    checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, key.marker(), ideas)
-    proposer = spec.loaded_fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
-    arguments = key, checks, proposer, spec.loaded_fallback, _brief(night, under_way, key, parked, proposer)
-    return Turn(night, under_way, key, arguments, parked, known)
+    while history or not under_way:  # nothing can be compared before the baseline
+        parked = forms.collect(ledger)
+        key, waiting = ledger.key(_next_number(history, parked, under_way)), _waiting(parked)
+        is_parked = any(one.number == key.number for one in parked)
+        if waiting and spec.advanced.approval == "all" and not is_parked:
+            return None
+        ideas = inbox.waiting(ledger.path, ledger.proposals(history))
+        known = (
+            len(history), *(one.number for one in under_way), *((one.number, one.state) for one in parked), *ideas,
+        )  # fmt: skip
+        if known == night.nothing_for:
+            return None
+        place = ledger.place(key.number, attempt=1)
+        checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, key.marker(), ideas)
+        proposer = spec.loaded_fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
+        brief = _brief(night, under_way, key, parked, proposer)
+        arguments = key, checks, proposer, spec.loaded_fallback, brief
+        proposed = propose.submit(*map(quote, arguments), return_state=False)
+        if isinstance(proposal := result_of(proposed), Nothing):
+            # Not kept: a resumed campaign may find a proposal in the inbox, or get an answer.
+            (ledger.results / f"{key}/propose").unlink(missing_ok=True)
+            note_bought(ledger, proposal.usage)
+            night.nothing_for = known
+            if under_way or waiting or proposer.waits:
+                return None
+            asks_again = f"nothing to try without {proposal.because}; `nightshift resume` asks again"
+            return Stop("stopped", asks_again) if proposal.because else NOTHING_LEFT
+        if is_parked or not _needs_approval(night, key.number, proposal):
+            return Attempt(night, key, proposal, [proposed])
+        forms.ask(ledger, key.number, proposal, spec.advanced.approval_minutes)
+    return None
+
+
+def _needs_approval(night: Night, number: int, proposal: Proposal) -> bool:
+    is_new = proposal.edit not in {None, *(trial.proposal.edit for trial in night.history)}
+    approval = night.spec.advanced.approval
+    return number > 0 and (approval == "all" or (approval == "code" and is_new))
 
 
 def _next_number(history: History, parked: Sequence[Parked], under_way: Sequence[Attempt]) -> int:
