@@ -20,7 +20,7 @@ from flows.server import server_process
 from flows.status import state
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
-from tasks.system.commands import identity
+from tasks.system import orphans
 from tasks.system.home import home
 
 END_SECONDS = 60.0
@@ -85,7 +85,7 @@ def stop(campaign: str, /, *, now: bool = False) -> int:
     holder = campaign_lock.holder(ledger)
     if now and holder and holder["host"] != platform.node():
         raise Refused(f"campaign {campaign!r} runs on {holder['host']}: stop it there, or leave out --now")
-    if not holder or (now and not _is_alive(holder["pid"], holder["identity"])):
+    if not holder or (now and not orphans.is_alive(f"{holder['pid']} {holder['identity']}")):
         raise Refused(f"campaign {campaign!r} is about to begin, or is looked at, as by prune: try again in a moment")
     (ledger.path / "stop").touch()
     if not now:
@@ -99,14 +99,6 @@ def stop(campaign: str, /, *, now: bool = False) -> int:
         time.sleep(0.1)
     print(f"{campaign} is stopped; nightshift resume {campaign}")
     return 0
-
-
-def _is_alive(pid: int, noted: str | None) -> bool:
-    """Whether a process is still the one that was noted, whose pid may have been given to another."""
-    try:
-        return identity(pid) == noted
-    except OSError:
-        return False
 
 
 def rerun(campaign: str, trial: int, /, *, server: Server = None, json: Json = False) -> int:
