@@ -6,7 +6,6 @@ there, is fixed, or may not have the champion's value is left out, and said. An 
 
 from __future__ import annotations
 
-import math
 import re
 import shutil
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from environments import Environment
 from environments.plugins import Refused
 from flows.engine import certifying
 from flows.engine.certifying import Question
-from flows.spec.campaign_spec import CampaignSpec, besides_training
+from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from flows.spec.spec import MULTIPLE
 from flows.status import stored_spec
@@ -25,7 +24,7 @@ from flows.views.terminal import duration
 from tasks.describe import setting
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
-from tasks.stats.ablation import ablation_runs, parts
+from tasks.stats.ablation import parts
 from tasks.stats.certificate import Conditions
 from tasks.stats.design import Arm
 from tasks.store.ledger import Ledger, freeze, frozen_elsewhere
@@ -100,14 +99,10 @@ def cost(question: Question, runs: int | None = None) -> str:
 
 def longest(question: Question, runs: int | None, parallel: int) -> float:
     """The most seconds that a certificate and its ablation may take on so many slots. (runs: as in `cost`)"""
-    environment, known = question.environment, () if question.transfer else question.history
-    in_turn = certifying.planned(question, runs).in_turn(parallel)
     champion, first = best(question.history), baseline(question.history)
-    if champion and first and question.spec.advanced.ablation and not question.is_transfer:
-        changes = len(parts(champion, first))
-        mine, each = ablation_runs(changes, environment.deterministic)
-        in_turn += math.ceil((mine + changes * each) / parallel)
-    return in_turn * (environment.budget_seconds + besides_training(environment, known))
+    changes = len(parts(champion, first)) if champion and first and not question.is_transfer else 0
+    known, in_turn = () if question.transfer else question.history, certifying.planned(question, runs).in_turn(parallel)
+    return question.spec.time_for_runs(question.environment, known, in_turn, changes, parallel)
 
 
 def _transferred(own: Question, environment: Environment, looking: bool) -> Question:

@@ -123,11 +123,17 @@ class CampaignSpec(Spec):
         """Seconds that are reserved from the start for the certificate and the ablation after it, on so many slots."""
         parallel, design = parallel or self.parallel, self.certificate_design(environment)
         in_turn = design.in_turn(parallel, _reusable(environment, history)) if design else 0
-        if in_turn and self.advanced.ablation:
-            changes = len(environment.space) + 1  # every parameter may differ, and the program
-            mine, each = ablation_runs(changes, environment.deterministic)
+        changes = len(environment.space) + 1 if design else 0  # every parameter may differ, and the program
+        return SPARE * self.time_for_runs(environment, history, in_turn, changes, parallel)
+
+    def time_for_runs(
+        self, environment: Environment, history: History, in_turn: int, changes: int, parallel: int
+    ) -> float:
+        """Most seconds of so many runs one after another, and of an ablation of so many changes, if it is asked for."""
+        mine, each = ablation_runs(changes, environment.deterministic)
+        if self.advanced.ablation:
             in_turn += math.ceil((mine + changes * each) / parallel)
-        return SPARE * in_turn * (environment.budget_seconds + besides_training(environment, history))
+        return in_turn * (environment.budget_seconds + besides_training(environment, history))
 
     def check(self) -> None:
         """Refuse what can be seen to fail before a new or resumed campaign starts."""
