@@ -21,7 +21,7 @@ from flows.engine.stopping import ASKED, Stop
 from flows.report.page import record_episode, write_report
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending import CampaignBudget, check_budget
-from flows.status import CampaignEnd, certificates
+from flows.status import certificates
 from flows.views import run_log
 from flows.views.artifacts import Artifacts
 from tasks.bench import Bench, RunPlan
@@ -207,7 +207,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
                 finally:
                     night.close_benches()
                 ending = night.ending or ASKED
-                artifacts.ending = CampaignEnd(ending.state, ending.reason)
+                artifacts.ending = ending
                 run_log.end(ledger, night.history, ending.reason)
             recording.close(ending.state)  # with the certificate and the final picture
         ledger.event("end", state=ending.state, reason=ending.reason)

@@ -6,12 +6,12 @@ import shlex
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from environments import Environment
 from flows.spec.campaign_spec import CampaignSpec, besides_training
+from flows.status import CampaignEnd
 from flows.views.terminal import duration
 from tasks.describe import in_short
 from tasks.sandbox.outputs import DISK_RESERVE
@@ -30,12 +30,7 @@ CRASH_WINDOW = 10
 CRASH_MINIMUM = 5
 
 
-@dataclass(frozen=True)
-class Stop:
-    state: Literal["finished", "failed", "stopped"]
-    reason: str
-
-
+Stop = CampaignEnd
 ASKED = Stop("stopped", "asked to stop; `nightshift resume` goes on")
 NOTHING_LEFT = Stop("finished", "the proposer has nothing left to try")
 
