@@ -23,7 +23,7 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.spending import CampaignBudget, check_budget
 from flows.status import certificates
 from flows.views import run_log
-from flows.views.artifacts import Artifacts
+from flows.views.artifacts import REST_SECONDS, Artifact
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import results_in
 from tasks.control import baseline_need
@@ -36,6 +36,7 @@ from tasks.system.clock import clock
 from tasks.system.home import home
 from tasks.tracking.background import Background
 from tasks.tracking.connection import locate
+from tasks.tracking.sync import sync
 from tasks.trial import Curve, History, Run, Trial, baseline
 
 POLL_SECONDS = 0.5
@@ -188,13 +189,13 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
         history = reconcile(ledger)
         store = locate(spec.tracking, home())
         get_run_logger().info(f"MLflow: {store or 'off'}")
-        with Background(ledger, store, get_run_logger().warning) as recording:
-            with Artifacts(ledger, run.id, write_report) as artifacts:
+        artifact, warn = Artifact(ledger, run.id, write_report), get_run_logger().warning
+        with Background(ledger, "tracking", lambda: sync(ledger, store, "running").problem, warn) as recording:
+            with Background(ledger, "view", artifact.update, warn, REST_SECONDS) as views:
                 heeded = clock()
 
                 def follow_up(history: History) -> None:
                     nonlocal heeded
-                    recording.ask()
                     run_log.decided(history)
                     if clock() - heeded > HEED_SECONDS:
                         heed_the_server(server)
@@ -207,7 +208,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
                 finally:
                     night.close_benches()
                 ending = night.ending or ASKED
-                artifacts.ending = ending
+                views.close(lambda: artifact.update(ending))
                 run_log.end(ledger, night.history, ending.reason)
-            recording.close(ending.state)  # with the certificate and the final picture
+            recording.close(lambda: sync(ledger, store, ending.state).problem)  # with certificate and final picture
         ledger.event("end", state=ending.state, reason=ending.reason)

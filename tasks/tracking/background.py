@@ -1,72 +1,81 @@
-"""`sync` while a campaign runs: in one thread, so that a slow or dead server stops and slows nothing."""
+"""What is kept up to date with a campaign while it runs: in a thread, so that a slow or dead server slows nothing."""
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
+import threading
 from collections.abc import Callable
-from queue import SimpleQueue
-from threading import Thread
 
-from environments.plugins import Refused
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.clock import clock
-from tasks.tracking.connection import Store
-from tasks.tracking.sync import sync
 
 CLOSE_SECONDS = 300.0
 """How long a campaign waits at its end for a server that is slow."""
 POLL_SECONDS = 0.1
+NEWS = ("settled", "looked", "certified", "ablated")
+"""Events after which there is more to show."""
 
 
 class Background:
-    """Calls `sync` at the beginning of a `with` block, whenever it is asked, and at the end by `close`."""
+    """Acts at the beginning of a `with` block, after each trial and certificate, and at the end by `close`.
 
-    def __init__(self, ledger: Ledger, store: Store | None, warn: Callable[[str], None]) -> None:
-        """Args: store: None if tracking is off; warn: is told why records are not taken, once in an outage."""
-        self._ledger, self._store, self._warn = ledger, store, warn
-        self._states = SimpleQueue[str | None]()
-        """States of the campaign that are to be recorded; None ends the thread."""
+    Faults never end a campaign: each is an event and a warning, once until it works again.
+    """
+
+    def __init__(
+        self, ledger: Ledger, kind: str, act: Callable[[], str], warn: Callable[[str], None], rest: float = 1.0
+    ) -> None:
+        """
+        Args:
+            kind: Of the events that tell of faults.
+            act: Brings it up to date; says what is not, else nothing. What it raises is a fault too.
+            rest: Seconds between two calls, and at most for the last one where `close` was not called.
+        """
+        self._ledger, self._kind, self._act, self._warn, self._rest = ledger, kind, act, warn, rest
         self._problem = ""
-        # Prefect's settings, which a log message needs, are variables of the context.
+        self._over = threading.Event()
+        # Prefect's settings, the server's address among them, are variables of the context.
         context = contextvars.copy_context()
-        self._thread = Thread(target=context.run, args=(self._work,), name="mlflow", daemon=True)
+        self._thread = threading.Thread(target=context.run, args=(self._work,), name=kind, daemon=True)
 
     def __enter__(self) -> Background:
         self._thread.start()
-        self.ask()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._states.put(None)
+        self._over.set()
+        self._thread.join(self._rest)  # of a campaign that was cut off: a last time
 
-    def ask(self) -> None:
-        """Have what is new recorded, soon."""
-        self._states.put("running")
-
-    def close(self, state: str) -> None:
-        """Record the end of the campaign, and wait for that, a bounded time. What is missing then is left to `sync`."""
-        self._states.put(state)
-        self._states.put(None)
+    def close(self, act: Callable[[], str]) -> None:
+        """Act a last time, on the campaign's end, and wait for that, a bounded time."""
+        self._act = act
+        self._over.set()
         until = clock() + CLOSE_SECONDS
         while self._thread.is_alive() and clock() < until:
             interrupt.check()
             self._thread.join(POLL_SECONDS)
         if self._thread.is_alive():
-            self._say(f"MLflow at {self._store} took longer than {CLOSE_SECONDS:g} s")
+            self._say(f"{self._kind}: not done within {CLOSE_SECONDS:g} s")
 
     def _work(self) -> None:
-        for state in iter(self._states.get, None):
-            if state == "running" and not self._states.empty():
-                continue  # what was asked for since says the same and more
+        known, is_over = -1, False
+        while not is_over:
+            is_over = self._over.is_set()
             try:
-                self._say(sync(self._ledger, self._store, state).problem)
-            except (Refused, OSError) as fault:  # a damaged file, or a full disk: the campaign meets it too
-                self._say(str(fault))
+                news = sum(event["event"] in NEWS for event in self._ledger.events())
+                if is_over or news != known:
+                    known = news
+                    self._say(self._act())
+            except Exception as fault:  # noqa: BLE001 (a damaged file, a full disk, a server: no fault here ends a campaign)
+                self._say(f"{type(fault).__name__}: {fault}")
+            self._over.wait(self._rest)
 
     def _say(self, problem: str) -> None:
-        """Note a problem, unless there was one already."""
+        """Tell of a problem, unless there was one already."""
         if problem and not self._problem:
-            self._ledger.event("tracking", error=problem)
-            self._warn(f"{problem}; the campaign goes on, and what is missing is sent later")
+            with contextlib.suppress(OSError):  # no room on the disk for that either
+                self._ledger.event(self._kind, error=problem)
+            self._warn(f"{problem}; the campaign goes on, and what is missing comes later")
         self._problem = problem

@@ -33,9 +33,8 @@ def runs(ledger: Ledger) -> list[Path]:
 def test_without_the_package_it_is_said_once_and_nothing_fails(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.tracking.wandb_mirror.find_spec", lambda name: None)
     said: list[str] = []
-    with Background(ledger, None, said.append) as recording:
-        recording.ask()
-        recording.close("finished")
+    with Background(ledger, "tracking", lambda: sync(ledger, None, "running").problem, said.append) as recording:
+        recording.close(lambda: sync(ledger, None, "finished").problem)
     assert len(said) == 1 and "nightshift-rl[wandb]" in said[0]
     monkeypatch.delenv("WANDB_PROJECT")
     assert sync(ledger, None, "finished").problem == ""
