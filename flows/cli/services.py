@@ -12,8 +12,7 @@ import os
 import platform
 import shlex
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -21,7 +20,7 @@ from filelock import FileLock
 from environments.plugins import Refused
 from flows.cli.options import Server
 from flows.cli.running import stop
-from flows.server import mlflow_process, server_process
+from flows.server import server_process
 from flows.server.setup import POOL, resume_cut_off, set_up
 from flows.status import urls
 from flows.views import terminal
@@ -35,8 +34,6 @@ from tasks.tracking.sync import experiments_page
 
 CATALOGUE = Path(server_process.__file__).with_name("prefect.yaml").resolve()
 """The catalogue of deployments, in a checkout a link."""
-CLEAR_SECONDS = 60.0
-"""How long an interrupted command may take to leave the server."""
 EXPORTS = {
     "prefect": 'export PREFECT_API_URL={url} PREFECT_API_AUTH_STRING="$(cat {file})"',
     "mlflow": 'export MLFLOW_TRACKING_URI={url} MLFLOW_TRACKING_USERNAME="$(cut -d: -f1 {file})" '
@@ -57,19 +54,26 @@ def up(*, server: Server = None) -> int:
     server_process.settle_in(home())
     if server and (theirs := server_process.stated_server(server, home())):
         with server_process.used(theirs, home()):
-            for what, which in set_up().items():
-                print(f"{what}: {which}")
+            set_up()
+        print(f"automations, block types and the pool {POOL} are there")
         return 0
     directory = home() / ".prefect"
     with FileLock(directory / "up.lock"), interrupt.deferred():
-        with _prefect() as url:
+        stated = server_process.stated_server(None, home())
+        with server_process.prefect_server(stated, home()) as url:
+            whose = f", of PREFECT_API_URL; `nightshift up --server {stated}` makes it ready" if stated else ""
+            print(f"  Prefect  {_page(url)}{whose}", flush=True)
+            if not stated:
+                set_up()
+                for name in resume_cut_off():
+                    print(f"  {name}: its process was gone; resumed now")
             _start_worker(directory, url)
         print(f"  worker   of the pool {POOL}", flush=True)
         theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
         if theirs and not Daemon(directory, "mlflow").is_own(theirs):
             print(f"  MLflow   {theirs}, of MLFLOW_TRACKING_URI", flush=True)
         else:
-            print(f"  MLflow   {experiments_page(mlflow_process.start(home()))}", flush=True)
+            print(f"  MLflow   {experiments_page(server_process.mlflow_server(home()))}", flush=True)
         interrupt.check()
     here = terminal.binaries()
     deploy = f"{here}prefect --no-prompt deploy --all --prefect-file {shlex.quote(str(CATALOGUE))}"
@@ -91,39 +95,19 @@ def down(*, now: bool = False) -> int:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     ended = []
     with FileLock(directory / "up.lock"):
-        worker, server = Daemon(directory, "worker"), server_process.daemon(directory)
-        was_up = server.living() is not None
+        worker = Daemon(directory, "worker")
         if note := worker.living():
             _interrupt(note.url, now)
             ended += ["worker"] * worker.end()
-        deadline = time.monotonic() + (CLEAR_SECONDS if note and now else 0)
-        while not (is_unused := server_process.stop_unused(directory)) and time.monotonic() < deadline:
-            time.sleep(0.2)
         ended += ["mlflow"] * Daemon(directory, "mlflow").end()
-        if not is_unused:
-            print("the Prefect server is still used, and ends with the command that uses it")
-        elif was_up:
+        if server_process.stop_unused(directory):
             ended.append("server")
+        elif server_process.daemon(directory).living():
+            print("the Prefect server is still used, and ends with the command that uses it")
     for line in jobs.sweep(lambda job: True):
         print(line)
     print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
     return 0
-
-
-@contextlib.contextmanager
-def _prefect() -> Iterator[str]:
-    """Somebody else's server, as it is, or our own, made ready; its address."""
-    if stated := server_process.stated_server(None, home()):
-        ready = f"`nightshift up --server {stated}` makes it ready"
-        print(f"  Prefect  {_page(stated)}, of PREFECT_API_URL; {ready}", flush=True)
-        yield stated
-        return
-    with server_process.prefect_server(None, home()) as url:
-        print(f"  Prefect  {_page(url)}", flush=True)
-        set_up()
-        for name in resume_cut_off():
-            print(f"  {name}: its process was gone; resumed now")
-        yield url
 
 
 def _interrupt(url: str, now: bool) -> None:

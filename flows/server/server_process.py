@@ -1,7 +1,8 @@
-"""The Prefect server that a command uses: found, or started for as long as it is needed.
+"""The Prefect server that a command uses: found, or started for as long as it is needed; and the MLflow server of `up`.
 
 In order: --server; PREFECT_API_URL; the running server of this home, started by `nightshift up` or by another
 campaign; a new one, stopped when its last user leaves. That is `prefect server start`, with Prefect's home inside ours.
+MLflow's is `mlflow server` with its own login, on the home's database and artifacts.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -20,12 +22,13 @@ from filelock import FileLock
 
 from environments.plugins import Refused
 from tasks.system.daemon import HOST, PATIENCE_SECONDS, Daemon, answers
-from tasks.system.login import make_login, stored_login
+from tasks.system.login import login_file, make_login, stored_login
+from tasks.tracking.connection import SETTINGS, make_database
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
-FIRST_PORT = 4200
+FIRST_PORT, MLFLOW_PORT = 4200, 5000
 BUSY_RETRIES = 5
 """How often a busy server is asked again, for a minute in all; on SQLite it is busy while it stores events."""
 ROWS_SECONDS = 60.0
@@ -36,6 +39,11 @@ QUIET = {
     "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
     # In seconds; the periods of automations.yaml assume it.
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+}
+MLFLOW_QUIET = {
+    # Its job runner is eight processes that we do not use; with litellm installed it can deadlock at the start.
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # into its log, for each file that is served
 }
 _undelivered = False
 
@@ -174,7 +182,7 @@ def shared(directory: Path) -> Iterator[str]:
 
 
 def stop_unused(directory: Path) -> bool:
-    """End our own server unless a command or the worker of this home uses it; whether nobody does."""
+    """End our own server unless a command or the worker of this home uses it; whether it was ended."""
     with FileLock(directory / "start.lock"), (directory / "users.lock").open("a") as users:
         server, worker = daemon(directory), Daemon(directory, "worker").living()
         if worker and server.is_own(worker.url):
@@ -183,8 +191,7 @@ def stop_unused(directory: Path) -> bool:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        server.end()
-        return True
+        return server.end()
 
 
 def _launch(directory: Path, port: int) -> tuple[list[str], Mapping[str, str]]:
@@ -202,3 +209,32 @@ def _launch(directory: Path, port: int) -> tuple[list[str], Mapping[str, str]]:
         # Leases in memory are lost with the server, and their slots stay taken.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     }
+
+
+def mlflow_server(home: Path) -> str:
+    """Address of our own MLflow server, which is started unless it runs. Raises Refused: it does not start."""
+    return Daemon(home / ".prefect", "mlflow").serve(MLFLOW_PORT, "", lambda port: _launch_mlflow(home, port))
+
+
+def _launch_mlflow(home: Path, port: int) -> tuple[list[str], Mapping[str, str]]:
+    """Its command and its variables: without those about another MLflow server."""
+    os.environ.update({name: os.environ.get(name, value) for name, value in SETTINGS.items()})
+    make_database(home / "mlflow.db")
+    names = [f"{host}:{port}" for host in (HOST, "localhost")]
+    users = home / "basic_auth.db"  # where MLflow has it by itself
+    user, _, password = make_login(home).partition(":")
+    if users.exists() and users.stat().st_mtime < login_file(home).stat().st_mtime:
+        users.unlink()  # it has another password
+    command = [
+        sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--host", HOST, "--port", str(port),
+        "--workers", "1", "--backend-store-uri", f"sqlite:///{home / 'mlflow.db'}",
+        "--artifacts-destination", str(home / "artifacts"), "--allowed-hosts", ",".join(names),
+        "--cors-allowed-origins", ",".join(f"http://{name}" for name in names),
+    ]  # fmt: skip
+    return command, {
+        **{name: text for name, text in os.environ.items() if not name.startswith(("MLFLOW_", "_MLFLOW_"))},
+        **SETTINGS, **MLFLOW_QUIET,
+        "MLFLOW_AUTH_ADMIN_USERNAME": user,
+        "MLFLOW_AUTH_ADMIN_PASSWORD": password,
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(16),
+    }  # fmt: skip

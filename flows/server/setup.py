@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -24,16 +25,13 @@ AUTORESUME = "autoresume"
 """The tag of runs that are to be resumed."""
 
 
-def set_up() -> dict[str, str]:
-    """Put all of it on the server, and say what was written. It changes nothing twice."""
+def set_up() -> None:
+    """Put all of it on the server. It changes nothing twice."""
     from blocks.llm import LLM
 
     LLM.register_type_and_schema()  # so that the page Blocks offers its form
-    return {
-        "automations": ", ".join(put_automations()) or "up to date",
-        "blocks": str(LLM.get_block_type_slug()),
-        "pool": f"{POOL} {'made' if make_pool() else 'is there'}",
-    }
+    put_automations()
+    _make_pool()
 
 
 def put_automations() -> list[str]:
@@ -75,19 +73,15 @@ def _addressed(action: Mapping[str, Any], client: SyncPrefectClient) -> list[dic
     return [{**rest, "block_document_id": id_} for id_ in sorted(str(document["id"]) for document in documents)]
 
 
-def make_pool() -> bool:
-    """Make the pool, for process workers; False where there is one of that name."""
+def _make_pool() -> None:
+    """Make the pool, for process workers, unless there is one of that name."""
     from prefect.client.schemas.actions import WorkPoolCreate
     from prefect.exceptions import ObjectAlreadyExists
     from prefect.workers.process import ProcessWorker
 
     template = ProcessWorker.get_default_base_job_template()
-    with impatient_client(retries=BUSY_RETRIES) as client:
-        try:
-            client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
-        except ObjectAlreadyExists:
-            return False
-    return True
+    with impatient_client(retries=BUSY_RETRIES) as client, suppress(ObjectAlreadyExists):
+        client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
 
 
 def resume_cut_off() -> list[str]:

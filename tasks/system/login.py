@@ -5,10 +5,12 @@ It is stored in a private file, which our own commands read. No campaign's file 
 
 from __future__ import annotations
 
-import os
 import secrets
-from contextlib import suppress
 from pathlib import Path
+
+from filelock import FileLock
+
+from tasks.system.files import write_atomic
 
 
 def login_file(home: Path) -> Path:
@@ -19,14 +21,10 @@ def login_file(home: Path) -> Path:
 def make_login(home: Path) -> str:
     """The login, drawn at the first call; of several at once, one draws it."""
     path = login_file(home)
-    if not path.exists():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        drawn = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        with os.fdopen(os.open(drawn, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"nightshift:{secrets.token_urlsafe(18)}\n")
-        with suppress(FileExistsError):  # as a whole, since an empty password would admit everyone
-            path.hardlink_to(drawn)
-        drawn.unlink()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            write_atomic(path, f"nightshift:{secrets.token_urlsafe(18)}\n", mode=0o600)
     return stored_login(home)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from flows.server import mlflow_process, server_process
+from flows.server import server_process
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.system.daemon import Daemon, Note
 from tasks.system.login import login_file, make_login
@@ -144,7 +144,7 @@ def served(
 @contextmanager
 def mlflow_of(home: Path) -> Iterator[None]:
     try:
-        mlflow_process.start(home)
+        server_process.mlflow_server(home)
         yield
     finally:
         Daemon(home / ".prefect", "mlflow").end()
