@@ -24,7 +24,7 @@ from tasks.proposing.brief import Brief
 from tasks.spending import parts
 from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
-from tasks.system.redact import Secret, capped, clean, known_secrets, one_line, scrub, without_passwords
+from tasks.system.redact import capped, clean, known_secrets, one_line, scrub, without_passwords
 from tasks.trial import History, Trial, baseline, best
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def shareable(text: str) -> str:
 
 def without_secrets(history: History) -> History:
     """The history with `[secret NAME]` in place of each secret, before a long value is cut in the middle of one."""
-    secrets = [Secret(re.sub(r"\W", "_", secret.name), secret.form) for secret in known_secrets()]
+    secrets = {form: re.sub(r"\W", "_", name) for form, name in known_secrets().items()}
     stored = HISTORY.dump_json(history)
     shown = scrub(stored, secrets)
     return history if shown == stored else HISTORY.validate_json(shown)

@@ -25,7 +25,7 @@ from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.program import Program, Stopped
 from tasks.system.clock import clock
 from tasks.system.orphans import MARKER
-from tasks.system.redact import known_secrets, scrub_text
+from tasks.system.redact import known_secrets, scrub_text, secrets_in
 from tasks.trial import Usage
 
 EVERYBODYS = (
@@ -96,8 +96,8 @@ def read_back(folder: Path, handed: Mapping[str, str], editable: Sequence[str]) 
 
 def _check_secrets(name: str, text: str, before: str) -> None:
     """Refuse a text with a secret that was not there before."""
-    written = {one.name for one in known_secrets() if one.form in text.encode() and one.form not in before.encode()}
-    if written:
+    had = before.encode()
+    if written := {which for form, which in secrets_in(text.encode(), known_secrets()).items() if form not in had}:
         raise EditFailed(
             f"it wrote the value of {', '.join(sorted(written))} into {name!r}: no secret belongs in a file"
         )

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import re
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from mmap import mmap
-from typing import NamedTuple
 
 from tasks.system.home import home_path
 from tasks.system.login import stored_login
@@ -36,13 +35,6 @@ SEQUENCE = re.compile(
 UNUSUAL = re.compile(r"[^\t\n -~]")
 
 
-class Secret(NamedTuple):
-    """A value that must not be stored, and the name that is shown in its place."""
-
-    name: str
-    form: bytes
-
-
 _remembered: dict[tuple[str, str], None] = {}
 
 
@@ -51,8 +43,8 @@ def remember(name: str, value: str) -> None:
     _remembered[name, value] = None
 
 
-def known_secrets() -> tuple[Secret, ...]:
-    """Every secret that this process holds, and the lines of those with several; the longest first."""
+def known_secrets() -> dict[bytes, str]:
+    """Every secret that this process holds with its name, and the lines of those with several; the longest first."""
     forms: dict[bytes, str] = {}
     for name, value in _values():
         value = value.strip()
@@ -60,15 +52,15 @@ def known_secrets() -> tuple[Secret, ...]:
         for form in (value, *lines):
             if len(form) >= SHORTEST and form.lower() not in ORDINARY:
                 forms.setdefault(os.fsencode(form), name)
-    return tuple(sorted((Secret(name, form) for form, name in forms.items()), key=lambda s: -len(s.form)))
+    return {form: forms[form] for form in sorted(forms, key=len, reverse=True)}
 
 
-def secrets_in(data: bytes | mmap, secrets: Sequence[Secret]) -> dict[bytes, str]:
-    """The secrets that the data holds, with their names; the longest first."""
-    return {secret.form: secret.name for secret in secrets if data.find(secret.form) >= 0}
+def secrets_in(data: bytes | mmap, secrets: Mapping[bytes, str]) -> dict[bytes, str]:
+    """The secrets that the data holds; the longest first."""
+    return {form: name for form, name in secrets.items() if data.find(form) >= 0}
 
 
-def scrub(data: bytes, secrets: Sequence[Secret] | None = None) -> bytes:
+def scrub(data: bytes, secrets: Mapping[bytes, str] | None = None) -> bytes:
     """The data with `[secret NAME]` in place of each secret."""
     here = secrets_in(data, known_secrets() if secrets is None else secrets)
     if not here:

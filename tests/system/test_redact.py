@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.system.redact import Secret, clean, known_secrets, quote, scrub, scrub_text, secrets_in, without_passwords
+from tasks.system.redact import clean, known_secrets, quote, scrub, scrub_text, secrets_in, without_passwords
 
 KEY = 'sk-live/9+A"b&c'
 
@@ -14,8 +14,8 @@ KEY = 'sk-live/9+A"b&c'
 @pytest.fixture(autouse=True)
 def environ(monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment without the secrets of whoever runs the tests."""
-    for secret in known_secrets():
-        monkeypatch.delenv(secret.name, raising=False)
+    for name in known_secrets().values():
+        monkeypatch.delenv(name, raising=False)
 
 
 def test_a_variable_whose_name_says_so_is_a_secret_but_for_ordinary_words_and_paths(
@@ -63,7 +63,7 @@ def test_a_private_key_is_found_line_by_line(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_of_two_secrets_at_one_place_the_longer_is_taken_out_and_the_rest_is_as_it_was() -> None:
-    secrets = (Secret("LONG", b"abcabcabd"), Secret("MID", b"bcabc"))
+    secrets = {b"abcabcabd": "LONG", b"bcabc": "MID"}
     data = b"\xff\0abcabcabd abcabcx bcab"
     assert scrub(data, secrets) == b"\xff\0[secret LONG] a[secret MID]x bcab"
     assert set(secrets_in(data, secrets).values()) == {"LONG", "MID"}
