@@ -49,15 +49,6 @@ def of(environment: Environment) -> Permissions:
     return tuple(dict.fromkeys(chain(*parts)))
 
 
-def of_spec(stated: Mapping[str, Any]) -> Permissions:
-    """What a spec.toml needs that confines trials less, sends records elsewhere, or asks a model or an agent.
-
-    Refused as in `of`, or where the environment cannot be read.
-    """
-    advanced = stated["advanced"]
-    return tuple(chain(_settings(stated, advanced), _overridden(stated, advanced.get("overrides", {}))))
-
-
 def needed(environment: Environment) -> Permissions:
     """What an environment needs a person for; nothing where it comes with Nightshift. Raises Refused, as in `of`."""
     return () if environments.is_bundled(environment.folder) else of(environment)
@@ -78,7 +69,7 @@ def require_named(reference: str, overrides: Mapping[str, Value], trust: bool) -
 def require_spec(stated: Mapping[str, Any], path: Path, trust: bool) -> None:
     """The same of a spec.toml, which may come with somebody's environment; that of a campaign was asked about."""
     if not path.resolve().is_relative_to(home().resolve()):
-        _require(path, of_spec(stated), trust)
+        _require(path, tuple(of_spec(stated)), trust)
 
 
 def _require(subject: Path, need: Permissions, trust: bool) -> None:
@@ -191,26 +182,26 @@ def _reads(who: str, path: Path, folder: Path) -> str:
     return f"{who} {printable(str(path))}"
 
 
-def _settings(stated: Mapping[str, Any], advanced: Mapping[str, Any]) -> Iterator[str]:
+def of_spec(stated: Mapping[str, Any]) -> Iterator[str]:
+    """What a spec.toml needs that confines trials less, sends records elsewhere, or asks a model or an agent; and what
+    its keys of environment.toml add to a bundled environment. Another one is asked about with them anyway.
+
+    Refused as in `of`, or where the environment cannot be read.
+    """
+    advanced, reference, proposer = stated["advanced"], str(stated["environment"]), stated.get("proposer")
     if advanced.get("isolation", "auto") == "none":
         yield "trials run without a sandbox, as you"
     if advanced.get("allow_unsandboxed"):
         yield "edited programs run even without a sandbox, as you"
     if stated.get("tracking", "off") != "off":
         yield f"records are written to {printable(str(stated['tracking']))}"
-    proposer = stated.get("proposer")
     # A proposer that there is not is refused later, with the near miss.
     if proposer in plugins.names(PROPOSERS) and plugins.load(PROPOSERS, proposer, Proposer).asks:  # type: ignore[type-abstract]
         agent = "a coding agent runs outside the sandbox, as you"
         what = agent if proposer == "agent" else "a language model or an agent is asked"
         options = json.dumps(advanced.get("options", {}), ensure_ascii=False, default=str)
         yield f"{what}: proposer {proposer} with the options {printable(options)}"
-
-
-def _overridden(stated: Mapping[str, Any], overrides: Mapping[str, Any]) -> Iterator[str]:
-    """What keys of a spec add to a bundled environment; another environment is asked about with them anyway."""
-    reference = str(stated["environment"])
-    if overrides and environments.is_bundled(environments.find(reference)):
+    if (overrides := advanced.get("overrides")) and environments.is_bundled(environments.find(reference)):
         changed = environments.named(reference, overrides)
         changed.check_files()
         usual = of(environments.named(reference))

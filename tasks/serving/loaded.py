@@ -148,9 +148,6 @@ class Policy:
             raise CannotPredict("no sandbox works on this machine: `nightshift doctor` says why")
         self._isolation = isolation.Isolation(level)
 
-    def get_raw_model(self) -> Policy:
-        return self
-
     def predict(self, model_input: pd.DataFrame | Rows, params: dict[str, Any] | None = None) -> Rows:
         """The actions for observations, one a row, in the judge's mode; `params` has no effect."""
         from tasks.evaluate import judge_run

@@ -192,7 +192,7 @@ def test_a_campaign_is_refused_before_it_exists_and_resumes_by_the_yes_of_its_st
     ],
 )
 def test_a_spec_that_comes_with_an_environment_is_asked_about(spec: str, words: str | None) -> None:
-    asked = permissions.of_spec(spread(tomllib.loads(spec)))
+    asked = tuple(permissions.of_spec(spread(tomllib.loads(spec))))
     assert (words is None) == (asked == ())
     assert words is None or any(words in wish for wish in asked)
 

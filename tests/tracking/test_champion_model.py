@@ -150,7 +150,7 @@ def test_red_team_a_malicious_pickle_goes_off_in_the_sandbox_alone(store: Store,
     model = load(store)
     assert not canary.exists()
     assert model.predict(ROWS).tolist() == [0, 0, 0]
-    assert "hit a wall" in model.get_raw_model().place.judge_log.read_text(), "it went off, where it could do nothing"
+    assert "hit a wall" in model._model_impl.place.judge_log.read_text(), "it went off, where it could do nothing"
     assert not canary.exists()
     subprocess.run([sys.executable, "-c", f"import pickle; pickle.loads({bomb(canary)!r})"], check=True)
     assert canary.exists(), "outside of the sandbox it would have worked"
