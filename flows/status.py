@@ -25,7 +25,7 @@ from tasks.numbers import number
 from tasks.rules import Rule
 from tasks.sandbox.progress import parse_report, value_of
 from tasks.spending import money, spent
-from tasks.stats.certificate import Certificate, level, shipped
+from tasks.stats.certificate import Certificate, level, own_certificates, shipped
 from tasks.stats.champion import champion_estimate, run_sd
 from tasks.stats.design import Arm, design_of
 from tasks.stats.predictions import record
@@ -60,14 +60,15 @@ class CampaignEnd(NamedTuple):
 def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any]:
     """The campaign's status; the shape is documented in docs/results.md."""
     campaign, history, steps = ledger.campaign, ledger.history(), ledger.environment.budget_steps
-    own, elsewhere = certificates(ledger)
+    every = ledger.certificates()
+    own = own_certificates(every)
     how = ending.state if ending else state(ledger)
     spec, champion = stored_spec(ledger), best(history)
     is_tested = bool(own) and (champion is None or own[-1].champion == champion.number)
     uncertified = None if how == "running" or is_tested else _uncertified(ledger)
     ships = _shipped(ledger, history, own, how)
     now = under_way(ledger, history) if how == "running" else {"under_way": [], "certifying": None}
-    last, transfers = of_certificate(own[-1]) if own else None, [of_certificate(one) for one in elsewhere]
+    last, transfers = of_certificate(own[-1]) if own else None, [of_certificate(one) for one in every if one.elsewhere]
     rows_elsewhere = [
         {"name": one["where"], "passed": one["passed"], "words": one["words"]} for one in (last, *transfers) if one
     ]
@@ -106,12 +107,6 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "urls": urls(ledger),
         "servers": own_servers(ledger.path.parent),
     }  # fmt: skip
-
-
-def certificates(ledger: Ledger) -> tuple[tuple[Certificate, ...], tuple[Certificate, ...]]:
-    """Those of the campaign's own environment, in their order, and those of other environments."""
-    every = ledger.certificates()
-    return tuple(one for one in every if not one.elsewhere), tuple(one for one in every if one.elsewhere)
 
 
 def result(
@@ -226,7 +221,7 @@ def summaries() -> list[dict[str, Any]]:
 
 def summary(ledger: Ledger) -> dict[str, Any]:
     """A campaign in a line, of the list and of the page of all campaigns."""
-    history, (own, _), name = ledger.history(), certificates(ledger), ledger.campaign.name
+    history, own, name = ledger.history(), own_certificates(ledger.certificates()), ledger.campaign.name
     passed, so_far, gain = shipped(own), spent(ledger, history), None
     if passed and passed.comparison:
         gain = f"{describe.difference(passed, passed.comparison.gain)} ({describe.bound(passed) or 'no spread'})"

@@ -52,8 +52,8 @@ def reconcile(ledger: Ledger) -> History:
 def write_table(ledger: Ledger, history: History) -> None:
     """Write results.tsv: a line for each trial, at the level that the certificates give it."""
     commits, environment = lineage.commits(ledger.path / "lineage.git"), ledger.environment
-    own = [one for one in ledger.certificates() if not one.elsewhere]
-    rows = (row(environment, trial, commits.get(trial.number, ""), level(trial, own)) for trial in history)
+    every = ledger.certificates()  # of which those elsewhere give no level
+    rows = (row(environment, trial, commits.get(trial.number, ""), level(trial, every)) for trial in history)
     write_atomic(ledger.path / "results.tsv", "\t".join(COLUMNS) + "\n" + "".join(rows))
 
 

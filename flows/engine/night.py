@@ -21,7 +21,6 @@ from flows.engine.stopping import ASKED, Stop
 from flows.report.page import record_episode, write_report
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending import CampaignBudget, check_budget
-from flows.status import certificates
 from flows.views import run_log
 from flows.views.artifacts import REST_SECONDS, Artifact
 from tasks.bench import Bench, RunPlan
@@ -29,6 +28,7 @@ from tasks.checkpoint import results_in
 from tasks.control import baseline_need
 from tasks.describe import headline
 from tasks.record import reconcile
+from tasks.stats.certificate import own_certificates
 from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
@@ -153,8 +153,7 @@ class Night(Terms):
         assert self.ending is not None, "it was closed"
         if self.ending.state == "failed":
             return Failed(message=f"{self.spec.name}: {self.ending.reason}")
-        own, _ = certificates(self.ledger)
-        result = headline(self.history, own)
+        result = headline(self.history, own_certificates(self.ledger.certificates()))
         return Completed(message=f"{self.spec.name}: {result}; {self.ending.reason}", data=self.spec.name)
 
     def close_benches(self) -> None:

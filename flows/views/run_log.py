@@ -9,6 +9,7 @@ from prefect import get_run_logger
 from flows.status import rows, stored_spec
 from flows.views.overview import trial_line
 from tasks.describe import headline
+from tasks.stats.certificate import own_certificates
 from tasks.store.ledger import Ledger, machine
 from tasks.trial import History, machine_of
 
@@ -49,5 +50,5 @@ def decided(history: History) -> None:
 
 def end(ledger: Ledger, history: History, reason: str) -> None:
     """The result, and why the campaign ended."""
-    own = [one for one in ledger.certificates() if not one.elsewhere]
-    get_run_logger().info(f"{ledger.campaign.name}: {headline(history, own)}. It ended: {reason}")
+    result = headline(history, own_certificates(ledger.certificates()))
+    get_run_logger().info(f"{ledger.campaign.name}: {result}. It ended: {reason}")

@@ -7,7 +7,7 @@ better, whichever way the metric points; the sentences (tasks/describe.py) give 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import environments
@@ -57,11 +57,6 @@ def campaign_tags(ledger: Ledger, history: History, own: Sequence[Certificate], 
     if own:
         tags |= {"certified": "yes" if own[-1].passed else "no", "certificate": words(own[-1])}
     return tags
-
-
-def own_certificates(certificates: Iterable[Certificate]) -> tuple[Certificate, ...]:
-    """The certificates of the campaign's own environment, in order."""
-    return tuple(one for one in certificates if not one.elsewhere)
 
 
 def words(certificate: Certificate) -> str:

@@ -22,7 +22,7 @@ from filelock import FileLock
 from pydantic import TypeAdapter
 
 from environments.plugins import Refused
-from tasks.stats.certificate import level
+from tasks.stats.certificate import level, own_certificates
 from tasks.store import campaign_lock, safe_read
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.store.workspace import TRIAL
@@ -141,7 +141,7 @@ class _Campaign:
         self.trials, self.history = ledger.attempts_decided(), ledger.history()
         """Every decided attempt, and those that count."""
         self.certificates = ledger.certificates()
-        self.own = campaign_run.own_certificates(self.certificates)
+        self.own = own_certificates(self.certificates)
         self.counting = {trial.number: trial.attempt for trial in self.history}
         spec = tomllib.loads((ledger.path / "spec.toml").read_text())
         self.traces = spec.get("advanced", {}).get("traces", False)

@@ -17,12 +17,12 @@ from typing import Any
 
 from filelock import FileLock
 
-from tasks.stats.certificate import Certificate, level
+from tasks.stats.certificate import Certificate, level, own_certificates
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
 from tasks.system.files import write_atomic
 from tasks.system.redact import scrub_text, without_passwords
-from tasks.tracking.campaign_run import figures, own_certificates, words
+from tasks.tracking.campaign_run import figures, words
 from tasks.tracking.trial_run import trial_key, trial_name, trial_note, trial_points
 from tasks.tracking.values import digest_of, plain
 from tasks.trial import Trial
