@@ -47,8 +47,7 @@ def _list(as_json: bool) -> int:
     lines = summaries()
     readable = [line for line in lines if line["state"] != "unreadable"]
     for damaged in (line for line in lines if line not in readable):
-        remedy = f"restore it, or move {home() / damaged['campaign']} away"
-        words = f"campaign {damaged['campaign']!r} is left out: {damaged['headline']}: {remedy}"
+        words = f"campaign {damaged['campaign']!r} is left out: {damaged['headline']}"
         print(f"nightshift: {terminal.clean(words)}", file=sys.stderr)
     if as_json:
         terminal.print_json(readable)
@@ -109,11 +108,9 @@ def logs(campaign: str, trial: int | None = None, /) -> int:
     """
     ledger = Ledger.open(campaign)
     numbers = sorted(int(path.name) for path in ledger.trials.iterdir() if path.name.isdigit())
-    if not numbers:
-        raise Refused(f"campaign {campaign!r} has no trial yet")
-    number = numbers[-1] if trial is None else trial
+    number = max(numbers, default=0) if trial is None else trial
     if number not in numbers:
-        raise Refused(f"campaign {campaign!r} has no trial {number}: it has 0 to {numbers[-1]}")
+        raise Refused(f"campaign {campaign!r} has no trial {number} yet: it has {len(numbers)}")
     first = ledger.place(number).path
     others = sorted(first.parent.glob(f"{first.name}-*"), key=lambda path: (len(path.name), path.name))
     for run in (first, *others):

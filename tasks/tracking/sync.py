@@ -180,6 +180,12 @@ class _Campaign:
         runs = self.client.search_runs([self.experiment], only, ViewType.ALL, MOST_RUNS, ["start_time DESC"])
         return {run.data.tags[KEY]: run for run in runs}
 
+    def _run(self, key: str, name: str, start: int, tags: Mapping[str, str]) -> Run:
+        """The run of a key, created if missing."""
+        if key not in self.runs:
+            self.runs[key] = self.client.create_run(self.experiment, start, {KEY: key, **tags}, name)
+        return self.runs[key]
+
     # The runs of trials
 
     def _digest(self, trial: Trial) -> str:
@@ -189,12 +195,9 @@ class _Campaign:
 
     def _record_trial(self, trial: Trial, digest: str) -> str:
         """Complete the run of a trial, created if missing; returns its id. One that a person deleted stays so."""
-        key, (start, _) = trial_key(self.ledger, trial), trial_run.trial_times(self.ledger, trial)
-        if key not in self.runs:
-            tags = {KEY: key, "kind": "trial", "mlflow.parentRunId": self.parent.info.run_id}
-            name = trial_run.trial_name(self.ledger, trial)
-            self.runs[key] = self.client.create_run(self.experiment, start, tags, name)
-        run = self.runs[key]
+        start, _ = trial_run.trial_times(self.ledger, trial)
+        tags = {"kind": "trial", "mlflow.parentRunId": self.parent.info.run_id}
+        run = self._run(trial_key(self.ledger, trial), trial_run.trial_name(self.ledger, trial), start, tags)
         run_id: str = run.info.run_id
         if run.info.lifecycle_stage != "deleted" and run.data.tags.get(DIGEST) != digest:
             self._complete(trial, run_id, is_sent=run.data.tags.get("checkpoint", "").startswith("out/"))
@@ -229,10 +232,7 @@ class _Campaign:
     def _own_run(self) -> Run:
         """The campaign's run, created if missing, and restored if somebody deleted it."""
         campaign = self.ledger.campaign
-        run = self.runs.get(campaign.campaign_id)
-        if run is None:
-            tags = {KEY: campaign.campaign_id, "kind": "campaign"}
-            return self.client.create_run(self.experiment, milliseconds(campaign.created), tags, campaign.name)
+        run = self._run(campaign.campaign_id, campaign.name, milliseconds(campaign.created), {"kind": "campaign"})
         if run.info.lifecycle_stage == "deleted":
             self.client.restore_run(run.info.run_id)
         if self.state == "running" and run.info.status != STATUS["running"]:
