@@ -61,7 +61,7 @@ from benchmarks.lives import wait_for_answer
 from benchmarks.tables import show
 from tasks.system import orphans
 from tasks.system.daemon import Daemon
-from tasks.system.login import stored_login
+from tasks.system.home import stored_login
 from tasks.system.retrying import retrying
 
 FAULTS = {"engine": 0.15, "worker": 0.25, "training": 0.35, "mlflow": 0.55, "disk": 0.72}

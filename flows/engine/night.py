@@ -22,7 +22,7 @@ from flows.report.page import record_episode, write_report
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending import CampaignBudget, check_budget
 from flows.views import run_log
-from flows.views.artifacts import REST_SECONDS, Artifact
+from flows.views.run_log import REST_SECONDS, Artifact
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import results_in
 from tasks.control import baseline_need

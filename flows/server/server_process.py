@@ -22,7 +22,7 @@ from filelock import FileLock
 
 from environments.plugins import Refused
 from tasks.system.daemon import HOST, PATIENCE_SECONDS, Daemon, answers
-from tasks.system.login import login_file, make_login, stored_login
+from tasks.system.home import login_file, make_login, stored_login
 from tasks.tracking.connection import SETTINGS, make_database
 
 if TYPE_CHECKING:

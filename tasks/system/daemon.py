@@ -24,7 +24,7 @@ from environments.plugins import Refused
 from tasks.system import interrupt
 from tasks.system.commands import identity
 from tasks.system.files import write_atomic
-from tasks.system.login import login_file
+from tasks.system.home import login_file
 from tasks.system.orphans import is_live
 
 HOST = "127.0.0.1"

@@ -1,9 +1,14 @@
-"""The home directory, which holds the campaigns, and the folder that the four packages lie in."""
+"""The home directory, which holds the campaigns; the login of its own servers; and the folder of the four packages."""
 
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
+
+from filelock import FileLock
+
+from tasks.system.files import write_atomic
 
 CODE = Path(__file__).parents[2]
 """A checkout, or the `site-packages` that a wheel is installed in."""
@@ -36,3 +41,26 @@ def home() -> Path:
 def is_checkout() -> bool:
     """Whether the packages lie in a checkout, else they are installed."""
     return (CODE / "prefect.yaml").is_file()
+
+
+def login_file(home: Path) -> Path:
+    """The private file with the `user:password` of Prefect's and MLflow's servers, which our own commands read. No
+    campaign's file and no trial's variable has it.
+    """
+    return home / ".prefect/auth"
+
+
+def make_login(home: Path) -> str:
+    """The login, drawn at the first call and then kept; of several at once, one draws it."""
+    path = login_file(home)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            write_atomic(path, f"nightshift:{secrets.token_urlsafe(18)}\n", mode=0o600)
+    return stored_login(home)
+
+
+def stored_login(home: Path) -> str:
+    """The login, empty if none was drawn yet."""
+    path = login_file(home)
+    return path.read_text().strip() if path.is_file() else ""

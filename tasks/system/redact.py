@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from mmap import mmap
 
-from tasks.system.home import home_path
-from tasks.system.login import stored_login
+from tasks.system.home import home_path, stored_login
 
 SECRET_WORDS = frozenset(
     ("KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "AUTH")

@@ -21,7 +21,7 @@ from flows.status import urls
 from tasks.store.ledger import Ledger
 from tasks.system.commands import identity
 from tasks.system.daemon import Daemon, Note, free_port, own_servers, page_of
-from tasks.system.login import make_login
+from tasks.system.home import make_login
 from tasks.tracking.sync import FILE
 from tests.support import prefect_api
 from tests.support.processes import wait_for

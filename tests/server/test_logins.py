@@ -19,7 +19,7 @@ import pytest
 from flows.server import server_process
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.system.daemon import Daemon, Note
-from tasks.system.login import login_file, make_login
+from tasks.system.home import login_file, make_login
 from tests.support.levels import SANDBOXED
 from tests.support.sandboxed import answers
 from tests.support.servers import HAS_BLOCK_TYPES

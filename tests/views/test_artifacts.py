@@ -9,7 +9,7 @@ from typing import Any
 
 from flows.engine.certifying import store
 from flows.report.page import write_report
-from flows.views.artifacts import SEND_SECONDS, Artifact, artifact_key
+from flows.views.run_log import SEND_SECONDS, Artifact, artifact_key
 from tasks.plots.canvas import png
 from tasks.plots.progress import draw
 from tasks.store.ledger import Ledger
