@@ -12,9 +12,9 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from environments import earlier_trials, plugins, safe_open
 from environments.score import Score
@@ -50,8 +50,9 @@ TAIL_BYTES = 2**16
 """The end of a program's reports in which its newest one is looked for."""
 
 
-class CampaignEnd(NamedTuple):
-    """How a campaign that still holds its lock is about to end."""
+@dataclass(frozen=True)
+class CampaignEnd:
+    """How a campaign that still holds its lock is about to end: finished, failed or stopped, and why."""
 
     state: str
     reason: str
