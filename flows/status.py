@@ -33,7 +33,7 @@ from tasks.store import approval, campaign_lock, inbox, workspace
 from tasks.store.ledger import Ledger, campaigns, check_name, ended_search
 from tasks.store.provenance import incidents, sources
 from tasks.store.workspace import TrialDir
-from tasks.system.daemon import own_servers, page_of
+from tasks.system.daemon import Daemon, own_servers
 from tasks.system.redact import clean
 from tasks.system.slot import slot_use
 from tasks.tracking import sync
@@ -197,8 +197,9 @@ def urls(ledger: Ledger) -> dict[str, str]:
     """The addresses of the campaign's trials in MLflow, and of its last life in Prefect."""
     pages = [event["page"] for event in ledger.events() if event["event"] == "life" and event.get("page")]
     links = {f"mlflow_{key}": value for key, value in sync.last(ledger).urls.items()}
-    if links.get("mlflow_command") == "nightshift up" and (page := page_of(ledger.path.parent, "mlflow")):
-        links = {"mlflow_url": page + links["mlflow_path"]}  # it is up
+    mlflow = Daemon(ledger.path.parent / ".prefect", "mlflow")
+    if links.get("mlflow_command") == "nightshift up" and (up := mlflow.living()):
+        links = {"mlflow_url": up.url + links["mlflow_path"]}
     return ({"prefect": pages[-1]} if pages else {}) | links
 
 

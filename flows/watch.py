@@ -7,10 +7,9 @@ the end; a file or a pipe gets the lines alone.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -47,31 +46,22 @@ class CampaignWatch:
         self._began = 0.0
         self._printed: set[object] = set()
         """The facts that have had their line."""
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="watch", daemon=True)
+        self._live = ExitStack()
 
     def __enter__(self) -> CampaignWatch:
-        if Ledger.exists(self._name) and not self._console.quiet:  # what was decided before is not news
+        if self._console.quiet:
+            return self
+        if Ledger.exists(self._name):  # what was decided before is not news
             self.read()
             self._printed = {fact for fact, _ in self._lines()} - {"heading"}
-        self._thread.start()
+        # Its thread alone draws, so that lines and the live view do not mix; in a file it draws nothing itself.
+        often = 1 / self.look_seconds
+        live = Live(console=self._console, get_renderable=self.look, refresh_per_second=often, transient=True)
+        self._live.enter_context(live)
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _follow(self) -> None:
-        if self._console.quiet:
-            return
-        # This thread alone draws, so that lines and the live view do not mix.
-        live = Live(console=self._console, auto_refresh=False, transient=True)
-        with live if is_screen(self._console) else nullcontext():
-            while not self._over.wait(self.look_seconds):
-                shown = self.look()
-                if live.is_started:
-                    live.update(shown, refresh=True)
-            self.look()
+        self._live.close()  # which looks a last time
 
     def look(self) -> RenderableType:
         """Print what is new; what there is to see now, or why there is nothing."""

@@ -82,8 +82,7 @@ def _send(ledger: Ledger) -> bool:
             f"set MLFLOW_TRACKING_URI as where it ran, or `nightshift resume {name} --tracking ADDRESS`"
         )
     problem = tracking.sync(ledger, store, state(ledger)).problem
-    waits = f"{tracking.waiting(ledger, ledger.history())} still waiting: {problem}"
-    print(terminal.clean(f"{name}: {waits if problem else 'MLflow has everything'}"))
+    print(terminal.clean(f"{name}: {problem or 'MLflow has everything'}"))
     return not problem
 
 

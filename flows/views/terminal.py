@@ -29,15 +29,16 @@ def console(quiet: bool = False) -> Console:
     """Standard output, in whatever encoding it has."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    made = Console(highlight=False, emoji=False, quiet=quiet)
+    is_file = not sys.stdout.isatty()  # even if colour is forced: a file gets plain lines
+    made = Console(highlight=False, emoji=False, quiet=quiet, force_terminal=False if is_file else None)
     if not is_screen(made):
         made.size = ConsoleDimensions(WHOLE, made.height)  # both, or a dumb terminal has 80 columns
     return made
 
 
 def is_screen(console: Console) -> bool:
-    """Whether lines end at an edge: on a terminal, not in a file or a pipe, even if colour is forced."""
-    return console.is_terminal and console.file.isatty() and not console.is_dumb_terminal
+    """Whether lines end at an edge: on a terminal, not in a file or a pipe."""
+    return console.is_terminal and not console.is_dumb_terminal
 
 
 def put(console: Console, line: RenderableType) -> None:

@@ -1,13 +1,11 @@
 """What all figures share: colours with a role, the style, and how a figure becomes a PNG or a part of a page.
 
-pyplot is avoided, since its state is global. What matplotlib reads of its settings is set only while `styled` is open,
-by one thread at a time, so any thread may draw.
+pyplot is avoided, since its state is global; matplotlib's settings are ours only while `styled` is open, in the one thread that draws.
 """
 
 from __future__ import annotations
 
 import io
-import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,7 +31,6 @@ STYLE: Any = {
 }  # fmt: skip
 LARGEST = 1e30
 """Greater numbers are drawn as this one: programs report any, and differences of them are none."""
-_OURS = threading.RLock()
 
 
 @contextmanager
@@ -41,7 +38,7 @@ def styled() -> Iterator[None]:
     """The style of all figures, while one is drawn or written."""
     import matplotlib
 
-    with _OURS, matplotlib.rc_context(STYLE), warnings.catch_warnings():
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a letter that the font lacks is drawn as a box
         yield
 

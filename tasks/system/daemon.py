@@ -170,18 +170,13 @@ class Daemon:
         return note is not None and here == urlsplit(note.url).netloc
 
 
-def page_of(home: Path, name: str) -> str | None:
-    """Address of one of a home's programs, if it runs."""
-    note = Daemon(home / ".prefect", name).living()
-    return note.url if note else None
-
-
 def own_servers(home: Path) -> list[dict[str, str]]:
     """Our own servers that run now: {name, url, login}. `url` is that of the API, in MLflow's case of its pages too;
     `login` is the private file with their `user:password`.
     """
-    urls = {name: page_of(home, note) for name, note in {"prefect": "server", "mlflow": "mlflow"}.items()}
-    return [{"name": name, "url": url, "login": str(login_file(home))} for name, url in urls.items() if url]
+    named = {"prefect": "server", "mlflow": "mlflow"}
+    notes = {name: Daemon(home / ".prefect", program).living() for name, program in named.items()}
+    return [{"name": name, "url": note.url, "login": str(login_file(home))} for name, note in notes.items() if note]
 
 
 def answers(url: str, seconds: float) -> bool:

@@ -217,8 +217,8 @@ def test_a_new_environment_is_valid_whatever_it_is_called_and_overwrites_nothing
     wrote, _, commands = write_environment(folder).partition("\nnext: ")
     assert str(folder) in wrote
     assert shlex.split(commands)[:5] == ["nightshift", "env", "validate", str(folder), "&&"]
-    found = checked_environment(str(folder), {})
-    assert found.name == name
+    assert checked_environment(str(folder), {}).name == name
+    assert "nightshift skill install" in (folder / "AGENTS.md").read_text()
     with pytest.raises(Refused, match="exists already"):
         write_environment(folder)
 
@@ -262,8 +262,3 @@ def test_the_skill_goes_to_where_the_agent_looks(
     assert yaml.safe_load(front).keys() == {"name", "description"} and yaml.safe_load(front)["name"] == "nightshift"
     named = set(re.findall(r"nightshift ([a-z]+) ", text))
     assert {"run", "propose", "status"} <= named <= {*app}
-
-
-def test_an_environment_tells_agents_how_it_is_used(tmp_path: Path) -> None:
-    write_environment(tmp_path / "new")
-    assert "nightshift skill install" in (tmp_path / "new/AGENTS.md").read_text()

@@ -20,7 +20,7 @@ from flows.cli.services import login_steps
 from flows.status import urls
 from tasks.store.ledger import Ledger
 from tasks.system.commands import identity
-from tasks.system.daemon import Daemon, Note, free_port, own_servers, page_of
+from tasks.system.daemon import Daemon, Note, free_port, own_servers
 from tasks.system.home import make_login
 from tasks.tracking.sync import FILE
 from tests.support import prefect_api
@@ -67,7 +67,7 @@ def test_after_a_reboot_the_same_number_is_somebody_elses_and_left_alone(
 ) -> None:
     for name in NAMES:
         Daemon(directory, name).write(Note(FOREIGN, foreign.pid, "of an earlier boot"))
-    assert page_of(home, "mlflow") is None
+    assert own_servers(home) == []
     done = nightshift("down")
     assert (done.returncode, done.stdout) == (0, "nothing of `nightshift up` is running\n"), done.stderr
     assert foreign.poll() is None
@@ -145,7 +145,7 @@ def test_up_stays_is_mended_is_used_and_goes_down(
     before = notes(directory)
     server, mlflow, worker = (before[name] for name in NAMES)
     assert server and mlflow and worker
-    assert httpx.get(mlflow.url, auth=running).is_success and page_of(home, "mlflow") == mlflow.url
+    assert httpx.get(mlflow.url, auth=running).is_success and own_servers(home)[1]["url"] == mlflow.url
     assert httpx.get(mlflow.url).status_code == 401
     assert prefect_api.refusal("POST", f"{server.url}/flow_runs/filter", {}).status_code == 401
     assert [pool["name"] for pool in ask(server, "/work_pools/filter", running)] == ["trainers"]

@@ -18,7 +18,7 @@ from tasks.sandbox import isolation
 from tasks.system.home import home as find_home
 from tests.support.ledgers import trusted
 from tests.support.question_pool import pool
-from tests.support.toy import QUADRATIC, nightshift, quadratic
+from tests.support.toy import QUADRATIC, quadratic
 
 NETWORK, DATA = "network = true", 'readable = ["/srv/data"]'
 CONTROL = QUADRATIC[: QUADRATIC.index("[command]")].replace('judge = "command"', 'judge = "control"')
@@ -200,21 +200,10 @@ def test_a_spec_that_comes_with_an_environment_is_asked_about(spec: str, words: 
 # The question: what is asked for is shown, and nothing starts before somebody has agreed.
 
 
-ONLINE = "network = true\n" + QUADRATIC
-WISH = "training uses the network"
-
-
-def test_without_a_yes_nothing_starts_and_the_exit_code_says_so(tmp_path: Path, home: Path) -> None:
-    done = nightshift("run", str(quadratic(tmp_path / "quad", toml=ONLINE)), "--json")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert WISH in done.stderr and "say so once with --trust" in done.stderr
-    assert not [path for path in home.iterdir() if path.name[0] != "."]
-
-
 def test_a_yes_says_what_it_grants_and_is_remembered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = str(quadratic(tmp_path / "quad", toml=ONLINE))
+    folder = str(quadratic(tmp_path / "quad", toml=top("network = true")))
     permissions.require_named(folder, {}, trust=True)
-    assert WISH in capsys.readouterr().err
+    assert "training uses the network" in capsys.readouterr().err
     permissions.require_named(folder, {}, trust=False)
 
 
