@@ -238,9 +238,7 @@ def data(environment: Environment, runs: Path) -> Check:
         return Check("ok", "it needs no prepared data")
     if made := preparing.read(folder):
         return Check("ok", f"prepared in {folder}, content {made.content}")
-    is_bundled = environments.is_bundled(environment.folder)
-    typed = environment.name if is_bundled else shlex.quote(str(environment.folder))
-    remedy = f"`nightshift env prepare {typed}`, which may need the network and minutes"
+    remedy = f"`nightshift env prepare {shlex.quote(str(environment.folder))}`, which may need the network and minutes"
     return Check("note", "its data is not prepared yet", remedy)
 
 

@@ -1,6 +1,7 @@
 """What all figures share: colours with a role, the style, and how a figure becomes a PNG or a part of a page.
 
-pyplot is avoided, since its state is global; matplotlib's settings are ours only while `styled` is open, in the one thread that draws.
+pyplot is avoided, since its state is global; matplotlib's settings are ours while `styled` is open, in the one thread
+that draws.
 """
 
 from __future__ import annotations

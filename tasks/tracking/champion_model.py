@@ -29,8 +29,6 @@ FRESH_MEAN, ENVIRONMENT = "fresh_mean", "environment_digest"
 """Tags of a version, by which it is compared with others."""
 RANKED = "ranked"
 """The tag that says what came of the comparison: an alias is moved once, and a person may move it then."""
-NOT_LOADABLE = "not_loadable"
-"""The tag of a version that says why it holds files only."""
 FOLDER = "model"
 """Name of its folder among the artifacts of its run."""
 ABOUT = "A certified champion. Each prediction starts its program in the sandbox; Nightshift must be installed."
@@ -49,8 +47,7 @@ def register(client: MlflowClient, ledger: Ledger, certificate: Certificate, tri
     known = client.search_model_versions(f"name = '{name}' and run_id = '{run.info.run_id}'")
     version = known[0] if known else _version(client, name, ledger, certificate, trial, run)
     ranked = version.tags.get(RANKED) or _rank(client, name, version, ledger.environment.higher_is_better)
-    why = version.tags.get(NOT_LOADABLE)
-    return f"{name} version {version.version}, {ranked}" + (f"; files only: {why}" if why else "")
+    return f"{name} version {version.version}, {ranked}"
 
 
 def _version(
@@ -70,7 +67,6 @@ def _version(
         "trial": str(certificate.champion),
         FRESH_MEAN: repr(certificate.mean("champion")),
         ENVIRONMENT: environment_digest(ledger),
-        **({NOT_LOADABLE: why} if why else {}),
     }
     if not client.search_registered_models(f"name = '{name}'"):
         client.create_registered_model(name, description="Certified champions of Nightshift, the newest last.")
