@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, ClassVar
 
 from rich.console import Console, RenderableType
@@ -60,7 +59,7 @@ class CampaignWatch:
         self._live.enter_context(live)
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.close()  # which looks a last time
 
     def look(self) -> RenderableType:

@@ -97,13 +97,7 @@ def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool) -> dic
         try:
             return _commit(api, repo, folder, f"{name}, trial {trial.number}: {proof}", public)
         except (httpx.HTTPError, RuntimeError) as error:
-            fault = error.__cause__ if isinstance(error, RuntimeError) else error
-            if not isinstance(fault, httpx.HTTPError):
-                raise
-            # Not the client's own words: they may hold addresses that are signed.
-            status = getattr(getattr(fault, "response", None), "status_code", "")
-            answer = getattr(fault, "server_message", None) or type(fault).__name__
-            words = one_line(scrub_text(f"{status} {answer}"), 300)
+            words = one_line(re.sub(r"\?\S+", "", str(error)), 300)  # without what signs an address
             raise HubFailed(
                 f"the hub failed ({words}): give the same command again, with a token that may write there; what has "
                 "arrived is not sent again"

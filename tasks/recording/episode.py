@@ -125,12 +125,9 @@ class _FilmedControl(Control):
     @classmethod
     def of(cls, judge: Control) -> _FilmedControl:
         """The judge of an episode under its settings, of several sources the first."""
-        source = judge.env_sources[0]
         waits = {key: min(getattr(judge, key), most) for key, most in WAITS.items()}
-        return cls(
-            id=judge.id, kwargs=source.kwargs, packages=judge.packages, max_episode_steps=judge.max_episode_steps,
-            episodes=1, other_episodes=0, deterministic=judge.deterministic, **waits,
-        )  # fmt: skip
+        one = {"kwargs": judge.env_sources[0].kwargs, "sources": {}, "episodes": 1, "other_episodes": 0}
+        return cls.model_validate(judge.model_dump() | one | waits)
 
     @contextmanager
     def _opened(self, sources: list[EnvSource], exam: Exam) -> Iterator[ForeignProcess]:
