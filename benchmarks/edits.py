@@ -36,8 +36,8 @@ from benchmarks.defects import (
     whole,
 )
 from benchmarks.tables import show
-from tasks.editing.patches import git_environment
-from tasks.formats import Form, NoEdit, changed
+from tasks.editing.formats import Form, changed
+from tasks.editing.patches import EditFailed, git_environment
 
 EDITABLE = (NAME, "net.py")
 GIT = ("git", "apply", "--recount", "--ignore-whitespace", "-C1")
@@ -76,7 +76,7 @@ def ours(case: Case) -> str | None:
     """What becomes of the file; None when the answer is refused."""
     try:
         return changed(case.answer, {NAME: case.before}, EDITABLE, case.form)[NAME]
-    except NoEdit:
+    except EditFailed:
         return None
 
 

@@ -43,16 +43,14 @@ def placed(diff: str, what: str, program: Mapping[str, str], editable: Sequence[
     """A diff with the line numbers that its context has in the program. Raises Refused: a hunk fits nowhere, or in
     several places, or it changes another file; `what` names it.
     """
-    from tasks.editing.edits import diff_of
-    from tasks.formats import NoEdit
-    from tasks.llm.answers import changed
+    from tasks.editing.edits import changed, diff_of
     from tasks.store.lineage import PARAMS, without_parameters
 
     if PARAMS not in program and not (diff := without_parameters(diff)).strip():
         raise Refused(f"{what}: it changes nothing but {PARAMS}, which the lineage alone has: give parameters as such")
     try:
         return diff_of(program, {**program, **changed(diff, program, editable)})
-    except (NoEdit, EditFailed) as wrong:
+    except EditFailed as wrong:
         raise Refused(f"{what}: {str(wrong).replace(' of the answer', '')}") from wrong  # a diff is one whole answer
 
 

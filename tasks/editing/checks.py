@@ -15,17 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tasks.editing import patches
 from tasks.editing.patches import EditFailed
 
-SEEDERS = frozenset({
-    "seed", "seed_all", "seed_everything", "manual_seed", "manual_seed_all", "set_seed", "set_random_seed",
-    "default_rng", "PRNGKey", "Random", "RandomState", "SeedSequence",
+SEEDS = frozenset({
+    "seed", "random_seed", "random_state", "rng_seed", "seed_all", "seed_everything", "manual_seed", "manual_seed_all",
+    "set_seed", "set_random_seed", "default_rng", "PRNGKey", "Random", "RandomState", "SeedSequence",
 })  # fmt: skip
-"""Calls, by the last part of their name, whose first argument is a seed."""
-SEEDS = frozenset({"seed", "random_seed", "random_state", "rng_seed"})
-"""Keyword arguments, variables, attributes and keys that hold a seed."""
-
-
-class NotPython(ValueError):
-    """A file that Python would not compile; the message names the file, the reason and the place."""
+"""Calls, by the last part of their name, whose first argument is a seed, and names of what holds one."""
 
 
 def edited_program(
@@ -46,15 +40,10 @@ def edited_program(
     made = patches.patched(files, diff, editable)
     after = {name: text for name, text in made.items() if files.get(name) != text}
     python = {name: text for name, text in after.items() if name.endswith(".py")}
-    try:
-        for name, source in python.items():
-            parse(name, source)
-        missing = missing_calls({**program, **python}, required)
-        fixed = [site for name, source in python.items() for site in fixed_seeds(name, files.get(name, ""), source)]
-    except NotPython as wrong:
-        raise EditFailed(f"the edited program is not Python: {wrong}") from wrong
-    except RecursionError as deep:
-        raise EditFailed("the edited program is nested too deeply to be followed") from deep
+    for name, source in python.items():
+        parse(name, source)
+    missing = missing_calls({**program, **python}, required)
+    fixed = [site for name, source in python.items() for site in fixed_seeds(name, files.get(name, ""), source)]
     if missing:
         calls = ", ".join(f"{name}()" for name in missing)
         raise EditFailed(f"the edited program never calls {calls}, which {environment} requires: keep the call")
@@ -74,83 +63,64 @@ def missing_calls(files: Mapping[str, str], required: Iterable[str]) -> list[str
     for name, source in files.items() if required else ():
         try:
             tree = parse(name, source)
-        except NotPython:
+        except EditFailed:
             continue
         calls |= {f".{dotted(node.func)}" for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return [name for name in required if not any(call.endswith(f".{name}") for call in calls)]
 
 
 def fixed_seeds(name: str, before: str, after: str) -> list[str]:
-    """Places of a file that fix a seed and were not there before; each run of a trial has to get its own.
-
-    `seed + 1` and `default_rng(config["seed"])` pass; `manual_seed(0)` and `config["seed"] = 7` do not.
-    """
+    """Places of a file that set a seed to a constant and were not there before; each run of a trial gets its own."""
     try:
         old = {text for _, text in _fixed(name, before.encode(errors="surrogateescape").decode(errors="replace"))}
-    except NotPython:
+    except EditFailed:
         old = set()
     return [f"{name}:{line}: {text}" for line, text in _fixed(name, after) if text not in old]
 
 
 def _fixed(name: str, source: str) -> Iterator[tuple[int, str]]:
-    """Lines and sources of the calls, assignments and dictionaries that take a seed from constants alone."""
+    """Lines and sources of calls, keyword arguments, assignments and dictionaries with a constant for a seed."""
     for node in ast.walk(parse(name, source)):
-        if isinstance(node, ast.expr | ast.stmt) and any(map(_is_constant, _seeds(node))):
-            yield node.lineno, ast.unparse(node)
+        given = list[tuple[str, ast.AST]]()
+        match node:
+            case ast.Call():
+                given = [(word.arg or "", word.value) for word in node.keywords]
+                given += [(dotted(node.func).rpartition(".")[2], first) for first in node.args[:1]]
+            case ast.Assign():
+                given = [(_name(target), node.value) for target in node.targets]
+            case ast.Dict():
+                given = [(_name(key), value) for key, value in zip(node.keys, node.values, strict=True)]
+        constant = {what for what, value in given if isinstance(value, ast.Constant) and value.value is not None}
+        if SEEDS & {*constant, *map(str.lower, constant)}:
+            yield node.lineno, ast.unparse(node)  # type: ignore[attr-defined]
 
 
-def _seeds(node: ast.AST) -> Iterator[ast.AST]:
-    match node:
-        case ast.Call():
-            yield from (keyword.value for keyword in node.keywords if keyword.arg in SEEDS)
-            if dotted(node.func).rpartition(".")[2] in SEEDERS:
-                yield from node.args[:1]
-        case ast.Assign() if any(map(_holds_seed, node.targets)):
-            yield node.value
-        case ast.Dict():
-            yield from (value for key, value in zip(node.keys, node.values, strict=True) if _is_key(key))
-
-
-def _holds_seed(target: ast.AST) -> bool:
-    """Whether a variable, an attribute or a key has a seed's name."""
-    if isinstance(target, ast.Subscript):
-        return _is_key(target.slice)
-    return dotted(target).rpartition(".")[2].lower() in SEEDS
-
-
-def _is_key(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lower() in SEEDS
-
-
-def _is_constant(seed: ast.AST) -> bool:
-    """Whether an expression is a number or a text, or made of such without anything that may vary."""
-    parts = list(ast.walk(seed))
-    varies = any(isinstance(part, ast.Name | ast.Call | ast.Lambda) for part in parts)
-    return not varies and any(isinstance(part, ast.Constant) and part.value is not None for part in parts)
+def _name(target: ast.AST | None) -> str:
+    """The name of a variable, an attribute, or a key."""
+    key = target.slice if isinstance(target, ast.Subscript) else target
+    return str(key.value) if isinstance(key, ast.Constant) else dotted(key).rpartition(".")[2] if key else ""
 
 
 def parse(name: str, source: str) -> ast.Module:
     """The syntax tree of a file.
 
     Raises:
-        NotPython: it does not compile, or claims an encoding in which Python would read another program than people.
+        EditFailed: it does not compile, or claims an encoding in which Python would read another program than people.
     """
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(source.encode()).readline)
-        if encoding not in ("utf-8", "utf-8-sig"):
-            raise NotPython(f"{name}:1: it claims to be in {encoding}, where a program's files are in utf-8")
         compile(source, name, "exec", dont_inherit=True)
-        return ast.parse(source, name)
-    except NotPython:
-        raise
+        tree = ast.parse(source, name)
     except SyntaxError as wrong:
-        place = f":{wrong.lineno}" if wrong.lineno else ""
         line = f": {wrong.text.strip()[:80]!r}" if wrong.text else ""
-        raise NotPython(f"{name}{place}: {wrong.msg}{line}") from wrong
+        raise EditFailed(f"{name}:{wrong.lineno or 1} is not Python: {wrong.msg}{line}") from wrong
     except (RecursionError, MemoryError) as wrong:
-        raise NotPython(f"{name}: nested too deeply to be parsed") from wrong
+        raise EditFailed(f"{name} is nested too deeply to be parsed") from wrong
     except ValueError as wrong:  # a NUL, before Python 3.12, or half a character
-        raise NotPython(f"{name}: {wrong}") from wrong
+        raise EditFailed(f"{name} is not Python: {wrong}") from wrong
+    if encoding not in ("utf-8", "utf-8-sig"):
+        raise EditFailed(f"{name}:1 claims to be in {encoding}, where a program's files are in utf-8")
+    return tree
 
 
 def dotted(node: ast.AST) -> str:
@@ -166,20 +136,5 @@ def dotted(node: ast.AST) -> str:
 
 
 def meaning_of(source: str) -> str:
-    """A digest of a file without comments, formatting, docstrings and other statements that do nothing.
-
-    Raises:
-        NotPython: it does not compile.
-    """
-    tree = parse("", source)
-    for node in ast.walk(tree):
-        for field in ("body", "orelse", "finalbody"):
-            if isinstance(body := getattr(node, field, None), list):
-                setattr(node, field, [statement for statement in body if not _does_nothing(statement)])
-    return hashlib.sha256(ast.dump(tree).encode(errors="surrogatepass")).hexdigest()
-
-
-def _does_nothing(statement: ast.AST) -> bool:
-    """Whether it is a docstring, a text in place of a comment, `...` or `pass`."""
-    is_constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    return is_constant or isinstance(statement, ast.Pass)
+    """A digest of a Python file without comments and formatting. Raises EditFailed: it does not compile."""
+    return hashlib.sha256(ast.dump(parse("", source)).encode(errors="surrogatepass")).hexdigest()

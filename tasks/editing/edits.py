@@ -7,18 +7,18 @@ headers; when all checks pass, they are written into the workspace. All of that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import environments
 from environments import Environment
-from tasks.editing import checks, patches
+from tasks.editing import checks, formats, patches
 from tasks.editing.patches import FILE_LIMIT, EditFailed
 from tasks.sandbox.reader import Unreadable, read
 
-__all__ = ["EditFailed", "apply_edit", "diff_of", "patched", "sources"]
+__all__ = ["EditFailed", "apply_edit", "changed", "diff_of", "patched", "sources"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,6 +49,11 @@ def sources(folder: Path) -> dict[str, str]:
     """The Python files of a program, by their paths in it."""
     python = [path for path in environments.files(folder) if path.suffix == ".py"]
     return {path.relative_to(folder).as_posix(): path.read_text("utf-8", "replace") for path in python}
+
+
+def changed(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
+    """See `formats.changed`. Raises EditFailed also where an answer cannot be read within limits."""
+    return _read(formats.changed, answer, dict(files), [*editable], "any")
 
 
 def diff_of(before: Mapping[str, str], after: Mapping[str, str]) -> str:

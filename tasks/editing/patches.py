@@ -3,8 +3,8 @@
 They are about foreign texts, so the engine has them run by tasks/sandbox/reader.py.
 
 `git apply` goes by the line numbers, and takes the nearest place where the old lines stand. Of functions that are alike
-that may be the wrong one. So a diff is taken as it is only where all of its numbers are right. Otherwise it is applied
-twice, from the top and from the bottom of each file, and both have to make the same.
+that may be the wrong one. So a diff is taken as it is only where all of its numbers are right, as those of our own are.
+Anybody else's is otherwise applied twice, from the top and from the bottom of each file, and both have to agree.
 """
 
 from __future__ import annotations
@@ -16,86 +16,93 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
+
+from tasks.system.redact import capped
 
 EDIT_LIMIT = 256 * 2**10
 FILE_LIMIT = 2**20
 APPLY = ("git", "-c", "core.whitespace=blank-at-eol,-blank-at-eof,-space-before-tab", "apply", "--verbose")
 ANYWHERE = ("--recount", "--unidiff-zero", "--whitespace=fix")
 """Lines are counted anew, need no context, and match whatever white space they end with."""
-FIRST, LAST = 1, 10**6
+TOP, BOTTOM = 1, 10**6
 """Lines from which git begins to look for a place."""
 DIFF = (
     *("git", "-c", f"core.attributesFile={os.devnull}", "diff", "--no-index", "--no-color", "--no-ext-diff"),
     *("--no-textconv", "--no-renames", "--text", "--no-prefix", "a", "b"),
 )
-CREATED = re.compile(r" create (mode 100644 |(?!mode \d{6} ))")
-"""The only accepted line of `--summary` for an edit: the others are modes, links, removals, renames and copies."""
 PLAIN = re.compile(r" (create|delete) (mode 100644 |(?!mode \d{6} ))")
-"""The accepted lines for a diff between texts."""
+"""The accepted lines of `--summary`: the others are modes, links, renames and copies."""
 BARE_HEAD = re.compile(r"^(?=--- .+\n\+\+\+ .+\n@@)", re.MULTILINE)
 HUNK_HEAD = re.compile(r"^@@.*$", re.MULTILINE)
-MOVED = re.compile(r"^Hunk #(\d+) succeeded at (\d+)", re.MULTILINE)
 INSERTION = re.compile(r"^@@ -[1-9]\d*,0 ", re.MULTILINE)
 """The head of a hunk without old lines, which git would believe anything."""
+MOVED = re.compile(r"^Hunk #\d+ succeeded at", re.MULTILINE)
 UNSIGNED = re.compile(r"recount: unexpected line: (.*)")
-NOWHERE = re.compile(r"error: while searching for:\n(.*?)\n\nerror: patch failed: (.*):\d+$", re.DOTALL | re.MULTILINE)
+REASON_CHARACTERS = 1_000
+"""Of git's own words, among them the lines that it has searched for."""
 
 
 class EditFailed(Exception):
     """A code edit does not apply or is not allowed; the message says what, where and why."""
 
 
-class NotThere(EditFailed):
-    """The old lines of a hunk are not in its file."""
-
-    def __init__(self, name: str, lines: Sequence[str]) -> None:
-        super().__init__(f"the edit does not apply: the old lines of a hunk are not in {name}")
-        self.name = name
-        self.lines = lines
-
-
 def patched(before: Mapping[str, str], diff: str, editable: Sequence[str] | None = None) -> dict[str, str]:
-    """Texts, by name, as a diff leaves them. A file that it removes is not among them.
+    """Texts, by name, as a diff of our own leaves them. A file that it removes is not among them.
 
-    Bytes that are not UTF-8 are surrogates. Without `editable`, the only files to change and add, some may be removed.
+    Bytes that are not UTF-8 are surrogates. With `editable`, no other file may change, and none may be removed.
     """
-    with_numbers = _readable(diff)
-    by_lines = {line: HUNK_HEAD.sub(f"@@ -{line} +{line} @@", with_numbers) for line in (FIRST, LAST)}
-    names = _touched(by_lines[FIRST], editable)
-    allowed = PLAIN if editable is None else CREATED
+    made, said = _applied(before, diff, editable, "--unidiff-zero")
+    if MOVED.search(said):
+        raise EditFailed("the edit does not apply: its lines stand elsewhere than it says")
+    return made
 
-    def attempt(text: str, *options: str) -> tuple[dict[str, str] | None, str]:
-        """The texts of the files that it is about, or None, and what git says."""
-        with tempfile.TemporaryDirectory() as folder:
-            scratch = Path(folder)
-            _lay_out(scratch, {name: before[name] for name in names if name in before})
-            done = _git([*APPLY, "--apply", "--summary", *options], scratch, text)
-            if done.returncode:
-                return None, _said(done)
-            for line in done.stdout.decode(errors="replace").splitlines():
-                if not allowed.match(line):
-                    raise EditFailed(f"the edit has {line.strip()!r}: it may not do that to a file")
-            texts = {name: text_of(scratch, name) for name in names}
-            return {name: made for name, made in texts.items() if made is not None}, _said(done)
 
-    def attempt_by_numbers(*options: str) -> dict[str, str] | None:
-        texts, said = attempt(with_numbers, "--unidiff-zero", *options)
-        return None if MOVED.search(said) or UNSIGNED.search(said) else texts
+def patched_by_text(before: Mapping[str, str], diff: str, editable: Sequence[str]) -> dict[str, str]:
+    """The same of anybody's diff: by its numbers if all are right, else by its old lines alone."""
+    # With --recount, git takes the head of a second file for lines of the first, unless a line like this is between.
+    marked = diff if "diff --git " in diff else BARE_HEAD.sub("diff -u\n", diff)
+    with suppress(EditFailed):
+        made = patched(before, marked, editable)
+        # Of a hunk that is longer than it says, git would take a part.
+        if not INSERTION.search(diff) and made == _applied(before, marked, editable, "--unidiff-zero", "--recount")[0]:
+            return made
+    top, bottom = (
+        _applied(before, HUNK_HEAD.sub(f"@@ -{line} +{line} @@", marked), editable, *ANYWHERE)[0]
+        for line in (TOP, BOTTOM)
+    )
+    if top != bottom:
+        raise EditFailed("the edit does not apply: there are several places for a hunk; add lines around its change")
+    return top
 
-    made = None if INSERTION.search(with_numbers) else attempt_by_numbers()
-    # Of a hunk that is longer than it says, git would take a part.
-    if made is None or made != attempt_by_numbers("--recount"):
-        (made, said), (other, other_said) = (attempt(by_lines[line], *ANYWHERE) for line in (FIRST, LAST))
-        if made is None or UNSIGNED.search(said):
-            raise _reason(said)
-        if made != other:
-            hunks = [both[0] for both in MOVED.findall(other_said) if both not in MOVED.findall(said)]
-            raise EditFailed(
-                f"the edit does not apply: there are several places for hunk {', '.join(hunks)}; correct all line "
-                "numbers, or add lines around the change"
-            )
-    return {**{name: text for name, text in before.items() if name not in names}, **made}
+
+def _applied(
+    before: Mapping[str, str], diff: str, editable: Sequence[str] | None, *options: str
+) -> tuple[dict[str, str], str]:
+    """The texts after a diff, and what git says."""
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        _lay_out(scratch, before)
+        done = _git([*APPLY, "--apply", "--summary", *options], scratch, diff)
+        said = _said(done)
+        if unsigned := UNSIGNED.search(said):  # of such a hunk git would take a part
+            raise EditFailed(f"the edit has {unsigned[1][:80]!r} in a hunk: each line begins with ' ', '-' or '+'")
+        if done.returncode:
+            raise EditFailed(f"the edit does not apply: {capped(said[said.find('error: ') :], REASON_CHARACTERS)}")
+        for line in done.stdout.decode(errors="replace").splitlines():
+            if not PLAIN.match(line):
+                raise EditFailed(f"the edit has {line.strip()!r}: it may not do that to a file")
+        found = {path.relative_to(scratch).as_posix(): path for path in scratch.rglob("*") if path.is_file()}
+        after = dict[str, str]()
+        for name, path in found.items():
+            is_as_before = path.read_bytes() == before.get(name, "\0").encode(errors="surrogateescape")
+            after[name] = before[name] if is_as_before else text_of(scratch, name) or ""
+    if editable is not None:
+        for name in before.keys() | after.keys():
+            if name not in after or (name not in editable and after[name] != before.get(name)):
+                raise EditFailed(f"the edit touches or removes {name!r}; editable: {', '.join(editable)}")
+    return after, said
 
 
 def difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
@@ -107,6 +114,8 @@ def difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
         done = _git([*DIFF], Path(folder))
         if done.returncode not in (0, 1):  # 1: there is a difference
             raise EditFailed(f"the edit cannot be written as a diff: {_said(done)}")
+    if len(done.stdout) > EDIT_LIMIT:
+        raise EditFailed(f"the edit has {len(done.stdout)} bytes; at most {EDIT_LIMIT}: change less at a time")
     lines = done.stdout.decode(errors="replace").split("\n")
     return "\n".join(line for line in lines if not line.startswith("index "))
 
@@ -151,58 +160,11 @@ def text_of(folder: Path, name: str) -> str | None:
     return text
 
 
-def _readable(diff: str) -> str:
-    """The diff for git, if it is text of an allowed size."""
-    try:
-        size = len(diff.encode())
-    except UnicodeEncodeError as wrong:
-        raise EditFailed(f"the edit is not UTF-8: {wrong}") from wrong
-    if size > EDIT_LIMIT:
-        raise EditFailed(f"the edit has {size} bytes; at most {EDIT_LIMIT}: change less at a time")
-    # With --recount, git takes the head of a second file for lines of the first, unless a line like this is between.
-    marked = diff if "diff --git " in diff else BARE_HEAD.sub("diff -u\n", diff)
-    return marked if marked.endswith("\n") else marked + "\n"
-
-
-def _touched(diff: str, editable: Sequence[str] | None) -> list[str]:
-    """The files that git would change, each of them editable."""
-    with tempfile.TemporaryDirectory() as folder:
-        done = _git([*APPLY, "--numstat", "-z", "--recount"], Path(folder), diff)
-    if done.returncode:
-        raise _reason(_said(done))
-    entries = [line.split("\t", 2) for line in done.stdout.decode(errors="replace").split("\0")]
-    names = []
-    for added, _, name in (entry for entry in entries if len(entry) == 3):
-        if editable is not None and name not in editable:
-            raise EditFailed(f"the edit touches {name!r}; editable: {', '.join(editable)}")
-        if added == "-":
-            raise EditFailed(f"the edit is a binary patch of {name!r}: it may change text, nothing else")
-        names.append(name)
-    if not names:
-        raise EditFailed("the edit changes nothing: it holds no hunk of a unified diff")
-    return sorted(set(names))
-
-
-def _reason(said: str) -> EditFailed:
-    """Why a diff does not apply, by what git says."""
-    if unsigned := UNSIGNED.search(said):
-        return EditFailed(f"the edit has {unsigned[1][:80]!r} in a hunk: each line begins with ' ', '-' or '+'")
-    if nowhere := NOWHERE.search(said):
-        return NotThere(nowhere[2], nowhere[1].split("\n"))
-    errors = [line.removeprefix("error: ") for line in said.splitlines() if line.startswith("error: ")]
-    return EditFailed(f"the edit does not apply: {'; '.join(errors) or said}")
-
-
 def _lay_out(folder: Path, texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
         target = place(folder, name)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(text.encode(errors="surrogateescape"))
-        except UnicodeEncodeError as wrong:
-            raise EditFailed(f"{name!r} is not UTF-8: {wrong}") from wrong
-        except OSError as wrong:
-            raise EditFailed(f"{name!r} is not a place for a file: {wrong.strerror}") from wrong
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text.encode(errors="surrogateescape"))
 
 
 def _git(command: list[str], folder: Path, diff: str = "") -> subprocess.CompletedProcess[bytes]:

@@ -11,14 +11,11 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from environments.space import Choice, Parameter, Space, Value
-from tasks import formats
-from tasks.formats import NoEdit
-from tasks.sandbox.reader import Unreadable, read
 from tasks.system.redact import one_line
 from tasks.trial import Params
 
@@ -27,14 +24,11 @@ ANSWER_LIMIT = 2**19
 RATIONALE, CATEGORY, NAME = 1_000, 40, 60
 """Characters that are kept of each, and of a parameter's name that there is not."""
 NO_REASON = "no reason was given"
-FAULTS, PROPOSALS, STARTS = 20, 100, 200
-"""Faults that are told, proposals of an answer that are read, and places where JSON may begin."""
+FAULTS, STARTS = 20, 200
+"""Faults that are told, and places where JSON may begin."""
 THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
 JSON_START = re.compile(r"[{\[]")
-FENCED, END_OF_FENCE = re.compile(r"```\w*\s*\Z"), re.compile(r"\s*```")
-"""What stands around JSON in a fence of its own."""
-NUMBER = re.compile(r"([+-]? ?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)")
 
 
 class Misread(ValueError):
@@ -74,9 +68,9 @@ def without_thoughts(text: str) -> str:
 
 def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], list[str]]:
     """The proposals of a JSON answer, and what is wrong with those that are none; Misread without any JSON."""
-    document = _proposals(text)
+    document, _ = _stated(text, "params", "proposals")
     entries = document.get("proposals", document) if isinstance(document, dict) else document
-    entries = entries[:PROPOSALS] if isinstance(entries, list) else [entries]
+    entries = entries if isinstance(entries, list) else [entries]
     parsed, faults = list[ParsedAnswer](), list[str]()
     for number, entry in enumerate(entries, 1):
         try:
@@ -89,27 +83,11 @@ def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], l
 
 
 def headed(text: str, space: Space, fixed: Params) -> tuple[ParsedAnswer, str]:
-    """The JSON object of an answer that changes a program, and the rest, with blank lines in its place."""
-    stated = [one for one in _documents(text) if isinstance(one[0], dict) and "rationale" in one[0]]
-    if not stated and '"rationale"' not in text:
-        return ParsedAnswer({}, NO_REASON, "", None, text), text
-    if len(stated) != 1:
-        raise Misread(
-            f'there are {len(stated)} JSON objects with a "rationale" in the answer: write one, before the edit'
-        )
-    document, start, end = stated[0]
-    if (before := FENCED.search(text, 0, start)) and (behind := END_OF_FENCE.match(text, end)):
-        start, end = before.start(), behind.end()
-    edit = text[:start] + "\n" * text.count("\n", start, end) + text[end:]  # so that line numbers in a reason are right
-    return replace(_idea(document | {"params": document.get("params") or {}}, space, fixed), text=text), edit
-
-
-def changed(edit: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
-    """See `formats.changed`; what cannot be read within limits is no edit either."""
-    try:
-        return read(formats.changed, edit, dict(files), [*editable], "any")
-    except Unreadable as wrong:
-        raise NoEdit(str(wrong)) from wrong
+    """The JSON object of an answer that changes a program, and the edit behind it, in its lines of the answer."""
+    document, end = _stated(text, "rationale")
+    if text.count("```", 0, end) % 2:  # it has a fence of its own
+        end = text.find("```", end) + 3
+    return replace(_idea(document, space, fixed), text=text), "\n" * text.count("\n", 0, end) + text[end:]
 
 
 def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
@@ -138,21 +116,16 @@ def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
     return params
 
 
-def expected(stated: object) -> float | None:
-    """A predicted change: a finite number, also as the first one of a text. A percentage is none: of what?"""
-    if isinstance(stated, str):
-        first = NUMBER.search(stated[:NAME].replace("\N{MINUS SIGN}", "-").replace(",", ""))
-        stated = float(first[1].replace(" ", "")) if first and not first[2] else None
-    if isinstance(stated, bool) or not isinstance(stated, int | float):
-        return None
-    try:
-        return float(stated) if math.isfinite(stated) else None
-    except OverflowError:  # an integer that no float holds
-        return None
+def expected(stated: Any) -> float | None:
+    """A predicted change: a finite number, also as a text."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        change = float(stated)
+        return change if math.isfinite(change) and not isinstance(stated, bool) else None
+    return None
 
 
-def _documents(text: str) -> Iterator[tuple[Any, int, int]]:
-    """The pieces of JSON in a text, each with its beginning and end."""
+def _documents(text: str) -> Iterator[tuple[Any, int]]:
+    """The pieces of JSON in a text, each with its end."""
     place = 0
     for _ in range(STARTS):
         if (start := JSON_START.search(text, place)) is None:
@@ -162,25 +135,25 @@ def _documents(text: str) -> Iterator[tuple[Any, int, int]]:
         except (ValueError, RecursionError):
             place = start.end()
             continue
-        yield document, start.start(), place
+        yield document, place
 
 
-def _proposals(text: str) -> Any:
-    """The JSON in the answer that is a proposal, or a list of several."""
-    stated = list[Any]()
-    for document, _, _ in _documents(text):
+def _stated(text: str, *keys: str) -> tuple[Any, int]:
+    """The JSON object with one of these keys, or the list of such, and where it ends."""
+    stated = list[tuple[Any, int]]()
+    for document, end in _documents(text):
         first = document[0] if isinstance(document, list) and document else document
-        if isinstance(first, dict) and {"params", "proposals"} & first.keys():
-            stated.append(document)
+        if isinstance(first, dict) and first.keys() & keys:
+            stated.append((document, end))
     if not stated:
-        raise Misread('there is no JSON object with "params" in the answer')
-    if any(other != stated[0] for other in stated):
-        raise Misread("there are several proposals in the answer: write one JSON object, and nothing else")
+        raise Misread(f'there is no JSON object with "{keys[0]}" in the answer')
+    if any(other != stated[0][0] for other, _ in stated):
+        raise Misread("there are several proposals in the answer: write one JSON object")
     return stated[0]
 
 
 def _idea(entry: Any, space: Space, fixed: Params) -> ParsedAnswer:
-    given = entry.get("params") if isinstance(entry, dict) else None
+    given = (entry.get("params") or {}) if isinstance(entry, dict) else None
     if not isinstance(given, dict):
         shown = one_line(json.dumps(entry), 80)
         raise Misread(f'must be an object with "params", an object of parameter names and values, got {shown}')
@@ -197,7 +170,4 @@ def _checked(parameter: Parameter, value: object) -> Value:
     if isinstance(value, str) and not isinstance(parameter, Choice):
         with contextlib.suppress(ValueError):
             value = float(value)
-    elif isinstance(value, str) and isinstance(parameter, Choice) and value not in parameter.values:
-        same = [own for own in parameter.values if value in (str(own), json.dumps(own))]
-        value = same[0] if len(same) == 1 else value
     return parameter.check(value)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from tasks.formats import NoEdit
-from tasks.llm.answers import Misread, changed, headed
+from tasks.editing.edits import EditFailed, changed
+from tasks.llm.answers import Misread, headed
 from tasks.llm.chat import ask
 from tasks.proposers._researcher import Researcher, conversation, suggestion
 from tasks.proposing.brief import Brief, Suggestion, Unavailable, Unusable
@@ -28,6 +28,6 @@ class LlmDiff(Researcher):
             idea, edit = headed(answer.text, brief.space, brief.problem.fixed)
             only_params = idea.params and not edit.strip()
             files = {} if only_params else changed(edit, brief.files, editable)
-        except (Misread, NoEdit) as wrong:
+        except (Misread, EditFailed) as wrong:
             raise Unusable(str(wrong), answer.text, answer.usage) from wrong
         return suggestion(idea, brief, account, answer.usage, files)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from environments.space import Value
-from tasks.formats import NoEdit
-from tasks.llm.answers import Misread, changed, values
+from tasks.editing.edits import EditFailed, changed
+from tasks.llm.answers import Misread, values
 from tasks.llm.prompts import start
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, Suggestion, Unusable
@@ -28,7 +28,7 @@ class ScriptedProposal(BaseModel):
     params: dict[str, Value] = {}
     """They replace the champion's."""
     edit: str = ""
-    """A change of the champion's program, as a unified diff or in another form of tasks/formats; empty: none."""
+    """A change of the champion's program, in any form of tasks/editing/formats.py; empty: none."""
 
 
 class Scripted(Proposer):
@@ -55,6 +55,6 @@ class Scripted(Proposer):
         try:
             params = values(entry.params, brief.space, brief.problem.fixed)
             files = changed(entry.edit, brief.files, brief.problem.editable) if entry.edit else None
-        except (Misread, NoEdit) as wrong:
+        except (Misread, EditFailed) as wrong:
             raise Unusable(f"{entry.rationale}: {wrong}", entry.edit, NOTHING_BOUGHT) from wrong
         return Suggestion({**start(brief), **params}, entry.rationale, files)

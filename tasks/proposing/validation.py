@@ -122,7 +122,7 @@ def _is_same(parameter: Parameter, one: Value, other: Value) -> bool:
 
 
 def meaning(files: Mapping[str, str]) -> dict[str, str]:
-    """Files by name without comments, docstrings and formatting of Python; what does not parse counts as a whole."""
+    """Files by name without comments and formatting of Python; what does not parse counts as a whole."""
     return {name: _meaning_of(text) if name.endswith(".py") else text for name, text in files.items()}
 
 

@@ -12,7 +12,7 @@ import environments
 from benchmarks import search_hours
 from benchmarks.campaigns import CHECKOUT, Rows
 from benchmarks.search_hours import BASELINE, HoursRow
-from tasks.formats import changed
+from tasks.editing.formats import changed
 
 ABOUT = ("2 x a processor", "abc", "2026-11-23")
 

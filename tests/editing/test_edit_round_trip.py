@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tasks.editing.edits import diff_of, patched
-from tasks.formats import NoEdit, changed
+from tasks.editing.edits import EditFailed, diff_of, patched
+from tasks.editing.formats import changed
 
 ODD = [
     *("", "x", " x", "x ", "\tx", "y", "y = 1", "def f():", "\x0c", "\x1c", "\x85", "\u2028", "\ufeff"),
@@ -50,7 +50,7 @@ def test_whatever_is_answered_only_editable_files_change_and_they_do_change(piec
     before = dict(FILES)
     try:
         found = changed("\n".join(pieces), before, EDITABLE, form)  # type: ignore[arg-type]
-    except NoEdit:
+    except EditFailed:
         pass
     else:
         assert found and set(found) <= set(EDITABLE)

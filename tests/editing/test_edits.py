@@ -9,9 +9,9 @@ import pytest
 
 import environments
 from environments import Environment
-from tasks.editing.checks import NotPython, fixed_seeds, missing_calls, parse
+from tasks.editing.checks import fixed_seeds, missing_calls, parse
 from tasks.editing.edits import EditFailed, apply_edit
-from tasks.editing.patches import EDIT_LIMIT, FILE_LIMIT
+from tasks.editing.patches import FILE_LIMIT
 from tests.support.toy import folder_of, quadratic
 
 PROGRAM = "".join(f"line = {number}\n" for number in range(1, 13))
@@ -104,30 +104,23 @@ QUOTED = GOOD.replace("a/train.py", '"a/\\056\\056/train.py"').replace("b/train.
 @pytest.mark.parametrize(
     ("what", "diff", "why"),
     [
-        ("the one above", new_file("../../trial.json"), "the edit touches '../../trial.json'"),
-        ("one through itself", new_file("lib/../data.py"), "the edit touches 'lib/../data.py'"),
-        ("a quoted way out", QUOTED, "the edit touches '../train.py'"),
-        ("git's own", new_file(".git/hooks/post-checkout"), "the edit touches '.git/hooks/post-checkout'"),
+        ("the one above", new_file("../../trial.json"), "invalid path"),
+        ("one through itself", new_file("lib/../data.py"), "invalid path"),
+        ("a quoted way out", QUOTED, "the edit does not apply"),
+        ("git's own", new_file(".git/hooks/post-checkout"), "invalid path"),
         ("a link", new_file("net.py", "120000", "/etc/passwd"), "the edit has 'create mode 120000 net.py'"),
-        ("a rename to it", moved("rename", "data.py", "net.py"), "the edit does not apply: data.py: No such file"),
-        ("its removal", GONE, "the edit has 'delete mode 100644 train.py'"),
+        ("a rename to it", moved("rename", "data.py", "net.py"), "data.py: No such file"),
+        ("its removal", GONE, "touches or removes 'train.py'"),
         ("bytes", git_diff("train.py", "train.py", "index 123..456 100644", body=BINARY), "the edit "),
         ("a NUL", GOOD.replace("LINE", "\0"), "the edit leaves a NUL in 'train.py'"),
-        ("other lines", GOOD.replace("= 3", "= 33"), "the edit does not apply: the old lines of a hunk are not in train.py"),
-        ("one that is there already", new_file("train.py"), "the edit does not apply: train.py: already exists"),
-        ("too much", GOOD + "# " + "x" * EDIT_LIMIT, f"bytes; at most {EDIT_LIMIT}"),
+        ("other lines", GOOD.replace("= 3", "= 33"), "the edit does not apply"),
+        ("one that is there already", new_file("train.py"), "train.py: already exists"),
     ],
 )  # fmt: skip
 def test_an_edit_of_anything_else_fails_and_changes_nothing(
     place: Path, problem: Environment, what: str, diff: str, why: str
 ) -> None:
     assert why in refusal(place, problem, diff), what
-
-
-def test_a_hunk_that_is_longer_than_it_says_is_applied_as_a_whole(place: Path, problem: Environment) -> None:
-    lines = "".join(f"-line = {number}\n+LINE = {number}\n" for number in (2, 3))
-    edit(place, problem, f"--- a/train.py\n+++ b/train.py\n@@ -2,1 +2,1 @@\n{lines}")
-    assert "LINE = 2\nLINE = 3\n" in (place / "train.py").read_text()
 
 
 @pytest.mark.parametrize(
@@ -163,8 +156,8 @@ def test_an_edit_may_not_leave_a_file_that_is_too_long_or_not_a_text(place: Path
 
 def test_an_edit_is_applied_wholly_or_not_at_all(place: Path, problem: Environment) -> None:
     late = "@@ -9,3 +9,3 @@\n line = 9\n-line = 99\n+LINE = 99\n line = 11\n"
-    assert "are not in train.py" in refusal(place, problem, GOOD + late)
-    assert "net.py:1: '(' was never closed" in refusal(
+    assert "does not apply" in refusal(place, problem, GOOD + late)
+    assert "net.py:1 is not Python" in refusal(
         place, problem, git_diff("train.py", "train.py", body=GOOD) + new_file("net.py", content="x = (")
     )
 
@@ -201,14 +194,14 @@ def test_a_call_counts_wherever_it_stands_and_a_name_without_its_call_does_not(s
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        ("x = 1\nif x\n", "train.py:2: expected ':': 'if x'"),
-        ("# coding: utf-7\nx = 1\n", "train.py:1: it claims to be in utf-7"),
-        ("x = " + "-" * 100_000 + "1", "train.py: nested too deeply"),
+        ("x = 1\nif x\n", "train.py:2 is not Python: expected ':': 'if x'"),
+        ("# coding: utf-7\nx = 1\n", "train.py:1 claims to be in utf-7"),
+        ("x = " + "-" * 100_000 + "1", "train.py is nested too deeply"),
         ("x = '\0'", "null bytes"),
     ],
 )
 def test_what_python_would_not_take_is_told_with_its_place(source: str, why: str) -> None:
-    with pytest.raises(NotPython) as wrong:
+    with pytest.raises(EditFailed) as wrong:
         parse("train.py", source)
     assert why in str(wrong.value)
 

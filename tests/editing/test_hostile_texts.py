@@ -11,9 +11,8 @@ import pytest
 
 import environments
 from environments import Environment
-from tasks.editing.edits import EditFailed, apply_edit, diff_of, patched
-from tasks.formats import NoEdit
-from tasks.llm.answers import Misread, changed, headed, ideas
+from tasks.editing.edits import EditFailed, apply_edit, changed, diff_of, patched
+from tasks.llm.answers import Misread, headed, ideas
 from tasks.proposing.validation import meaning
 from tests.support.toy import quadratic
 
@@ -59,7 +58,7 @@ def of_a_program(text: str, place: Path, problem: Environment) -> Iterator[Readi
 
 
 def of_a_diff(text: str, place: Path, problem: Environment) -> Iterator[Reading]:
-    yield lambda: changed(text, PROGRAM, ["train.py"]), NoEdit
+    yield lambda: changed(text, PROGRAM, ["train.py"]), EditFailed
     yield lambda: patched(PROGRAM, text), EditFailed
     yield lambda: apply_edit(place, text, problem), EditFailed
 
@@ -67,7 +66,7 @@ def of_a_diff(text: str, place: Path, problem: Environment) -> Iterator[Reading]
 def of_an_answer(text: str, place: Path, problem: Environment) -> Iterator[Reading]:
     yield lambda: ideas(text, problem.space, {}), Misread
     yield lambda: headed(text, problem.space, {}), Misread
-    yield lambda: changed(text, PROGRAM, ["train.py"]), NoEdit
+    yield lambda: changed(text, PROGRAM, ["train.py"]), EditFailed
 
 
 @pytest.mark.parametrize(

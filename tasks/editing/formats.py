@@ -3,46 +3,40 @@
 An edit applies whole or not at all, and only where its place is certain: a model can repair a refused answer, but an
 edit in the wrong place goes unnoticed.
 
-    search_replace    a name, `<<<<<<< SEARCH`, old lines, `=======`, new lines, `>>>>>>> REPLACE`. The name may be
-                      left out where one file is editable, and after a block of the same file. Markers may be longer,
-                      for texts that hold such lines themselves. What is searched has to be in the file once, as the
-                      blocks before have left it.
+    search_replace    a name, `<<<<<<< SEARCH`, old lines, `=======`, new lines, `>>>>>>> REPLACE`. Markers may be
+                      longer, for texts that hold such lines themselves. What is searched has to be in the file once,
+                      as the blocks before have left it.
     diff              a unified diff, which git reads and applies (tasks/editing/patches.py). Models are bad at numbers
                       and good at text: the numbers may be wrong or missing (`@@ ... @@`).
-    whole_file        a fence for each file, with its name before it or behind its opening.
+    whole_file        a fence for each file.
+
+The name of a file stands on the line before a block or a fence, or behind its opening. It may be left out where one
+file is editable, and after a block of the same file.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from tasks.editing import patches
-from tasks.editing.patches import EditFailed, NotThere, is_place
+from tasks.editing.patches import EditFailed
 from tasks.system.redact import capped
 
 Form = Literal["search_replace", "whole_file", "diff", "any"]
-LANGUAGES = ("", "py", "python", "python3")
-"""Of a fence without a name that may be a Python file; others are commands to be run, and the like."""
 FENCE = re.compile(r"^(`{3,}|~{3,})([^`]*)$")
 """At the beginning of its line: with a blank before it, it is a line of a diff."""
 FILE = re.compile(r"(?<![\w/])(?:[\w-]|\.{0,2}/)[\w./-]*\.(?:py|pyi|md|txt|toml|json|ya?ml|cfg|ini|sh|c|cpp|h|rs)\b")
 """A file name in a sentence."""
-PATH = re.compile(r"[\w./~-]*/[\w./~-]*")
-DECORATION = " \t\r#*`\"'<>()[]:|"
 LINE_CHARACTERS = 300
 """Characters of a line in which a name, or words that stand for omitted lines, are looked for."""
 DOTS = r"(?:\.\.\.|\u2026)"
-COMMENT = r"^\s*(?:#|//|/\*|<!--)\W*"
-PARTS = r"(?:code|file|functions?|class(?:es)?|methods?|implementation|script|logic|body|program|imports?)"
 LEFT_OUT = re.compile(
     rf"^\s*{DOTS}\s*(?:\(?\w|$)"
-    rf"|{COMMENT}{DOTS}"
-    rf"|{COMMENT}(?:keep |all |the )*(?:rest of|remaining|existing|unchanged|previous|same) (?:the |your )?{PARTS}\b"
-    rf"|{COMMENT}(?:the )?(?:rest|everything else) (?:is |stays |remains )?(?:unchanged|the same|as before)\b",
+    rf"|^\s*(?:#|//|/\*|<!--)\W*(?:{DOTS}|(?:(?:keep|all|the) )*(?:rest|remaining|existing|everything else)\b"
+    r".*\b(?:code|file|functions?|class(?:es)?|methods?|program|imports?|unchanged|same|before)\b)",
     re.IGNORECASE,
 )
 """A line that stands for omitted ones."""
@@ -50,20 +44,13 @@ OPEN = re.compile(r"^(<{5,})[ \t]*SEARCH\b:?(.*)$")
 MARKER = re.compile(r"^(?:(<{5,})[ \t]*SEARCH\b.*|(={5,})|(>{5,})[ \t]*REPLACE\b.*)$")
 
 
-class NoEdit(Exception):
-    """An answer holds no edit that can be applied. The reason has enough for a model to repair the answer."""
-
-
-@dataclass(frozen=True)
-class Fence:
+class Fence(NamedTuple):
     """A fenced block of an answer."""
 
     line: int
     """Of its opening, from 1."""
-    info: str
-    """The text after the opening fence."""
-    above: str
-    """The last line before it that is not blank, outside of any other fence."""
+    label: str
+    """The last line before it that is not blank, outside of any other fence, and its opening."""
     body: tuple[str, ...]
 
 
@@ -79,26 +66,21 @@ def changed(text: str, files: Mapping[str, str], editable: Sequence[str], form: 
     """The whole new text of each file that an answer changes, by name; `any` recognises the format.
 
     Raises:
-        NoEdit: there is no such edit in it, it does not apply to one place only, it touches another file, it leaves
-            lines out, or it changes nothing.
+        EditFailed: there is no such edit in it, it does not apply to one place only, it touches another file, it
+            leaves lines out, or it changes nothing. The reason has enough for a model to repair the answer.
     """
-    places = [name for name in editable if is_place(name)]
-    if not places:
-        raise NoEdit(f"no file may be changed{f': {editable[0]!r} is no place for one' if editable else ''}")
     answer = _unix(text)
     plain = {name: _unix(before) for name, before in files.items()}
     readers = {"search_replace": _by_blocks, "whole_file": _by_whole_files, "diff": _by_diff}
     read = readers[form if form != "any" else _form(answer)]
     after = dict[str, str]()
-    for name, made in read(answer, plain, places).items():
-        if "\0" in made or made.encode(errors="replace").decode() != made:
-            raise NoEdit(f"{name} would not be a text: it would hold a NUL or half a character")
+    for name, made in read(answer, plain, editable).items():
         is_windows = name in files and plain[name] != files[name]
         made = _unix(made).replace("\n", "\r\n") if is_windows else made
         if files.get(name) != made:
             after[name] = made
     if not after:
-        raise NoEdit("the edit changes nothing: the files are the same after it")
+        raise EditFailed("the edit changes nothing: the files are the same after it")
     return after
 
 
@@ -115,11 +97,11 @@ def _form(answer: str) -> str:
         return "diff"
     if _fences(answer):
         return "whole_file"
-    raise NoEdit("the answer holds no edit: neither a block `<<<<<<< SEARCH`, nor a unified diff, nor a fenced file")
+    raise EditFailed("the answer holds no edit: no block `<<<<<<< SEARCH`, no unified diff and no fenced file")
 
 
 def _by_blocks(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
-    """The texts of the files that the blocks name, after all of them; NoEdit where one does not match exactly once."""
+    """The texts of the files that the blocks name, after all of them; each has to match exactly once."""
     every = _blocks(answer, editable)
     texts: dict[str, str] = {}
     for number, block in enumerate(every, 1):
@@ -131,20 +113,21 @@ def _by_blocks(answer: str, files: Mapping[str, str], editable: Sequence[str]) -
 
 
 def _blocks(answer: str, editable: Sequence[str]) -> list[Block]:
-    """The blocks of an answer; NoEdit without any, or where one is broken or names no editable file."""
-    every, above = list[Block](), list[str]()
+    """The blocks of an answer; EditFailed without any, or where one is broken or names no editable file."""
+    every, above = list[Block](), ""
     lines = iter(answer.split("\n"))
     for line in lines:
         if opened := OPEN.match(line):
             where, length = f"block {len(every) + 1}", len(opened[1])
-            name = _name_of_block(above, opened[2], every, editable, where)
+            name = _file(f"{above} {opened[2]}", editable, where, every[-1].name if every else "")
             search = _until("=" * length, lines, length, where)
             every.append(Block(name, search, _until(">" * length, lines, length, where)))
-            above = []
-        else:
-            above.append(line)
+            above = ""
+        elif line.strip():
+            # A fence may be around the block.
+            above = f"{above[:LINE_CHARACTERS]} {line}" if FENCE.match(line) else line
     if not every:
-        raise NoEdit("no block found: begin each with a line `<<<<<<< SEARCH`, and end it with `>>>>>>> REPLACE`")
+        raise EditFailed("no block found: begin each with a line `<<<<<<< SEARCH`, and end it with `>>>>>>> REPLACE`")
     return every
 
 
@@ -156,45 +139,29 @@ def _until(signs: str, lines: Iterator[str], length: int, where: str) -> tuple[s
         if marker and signs in marker.groups():
             return tuple(part)
         if marker and any(other and len(other) == length for other in marker.groups()):
-            raise NoEdit(
+            raise EditFailed(
                 f"{where} has a line `{line.rstrip()[:40]}` where `{signs}` belongs: write SEARCH, `=======` and "
                 "REPLACE once each, and make all markers longer if its text holds such a line"
             )
         part.append(line)
-    raise NoEdit(f"{where} has no end: no line `{signs}` before the end of the answer")
-
-
-def _name_of_block(
-    above: Sequence[str], behind: str, earlier: Sequence[Block], editable: Sequence[str], where: str
-) -> str:
-    """Which file a block is for: named behind SEARCH, on the line before, or the same as before."""
-    spoken = [behind, *(FENCE.sub(r"\2", line) for line in reversed(above) if line.strip())]
-    for line in spoken[: 3 if above and FENCE.match(above[-1]) else 2]:
-        name = _named(line, editable)
-        if name is not None:
-            return name
-    if earlier:
-        return earlier[-1].name
-    if len(editable) == 1:
-        return editable[0]
-    raise NoEdit(f"{where} names no file: put its name on the line before; editable: {', '.join(editable)}")
+    raise EditFailed(f"{where} has no end: no line `{signs}` before the end of the answer")
 
 
 def _applied(before: str | None, block: Block, where: str) -> str:
     if not any(block.search) and not before:
         return _joined(block.replace, True)
     if not block.search:
-        raise NoEdit(f"{where}: SEARCH is empty, which makes a new file, and {block.name} is there already")
+        raise EditFailed(f"{where}: SEARCH is empty, which makes a new file, and {block.name} is there already")
     if before is None:
-        raise NoEdit(f"{where}: there is no file {block.name} yet; an empty SEARCH makes it")
+        raise EditFailed(f"{where}: there is no file {block.name} yet; an empty SEARCH makes it")
     if block.search == block.replace:
-        raise NoEdit(f"{where}: SEARCH and REPLACE are the same")
+        raise EditFailed(f"{where}: SEARCH and REPLACE are the same")
     lines, bare = before.removesuffix("\n").split("\n"), [line.rstrip() for line in block.search]
     places = _places([line.rstrip() for line in lines], bare)
     if not places:
-        raise NoEdit(f"{where}: SEARCH is not in the file; {_what_lacks(before, block.search)}")
+        raise EditFailed(f"{where}: SEARCH is not in the file; {_what_lacks(before, block.search)}")
     if len(places) > 1:
-        raise NoEdit(
+        raise EditFailed(
             f"{where}: SEARCH is in the file {len(places)} times (first in lines {places[0] + 1} and {places[1] + 1}); "
             "add lines around it until it is there once"
         )
@@ -213,16 +180,11 @@ def _places(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
 
 
 def _by_diff(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
-    """The texts after the diff; NoEdit where it is about more than text, or a hunk is not at one place of its file."""
+    """The texts after the diff."""
     lines = _diff(answer)
     added = [line[1:] for line in lines if line.startswith("+") and not line.startswith("+++ ")]
     _check_complete(added, (line for text in files.values() for line in text.split("\n")), "the diff")
-    try:
-        return patches.patched(files, "".join(f"{_prefixed(line, editable)}\n" for line in lines), editable)
-    except NotThere as wrong:
-        raise NoEdit(f"{wrong}; {_what_lacks(files.get(wrong.name, ''), wrong.lines)}") from wrong
-    except EditFailed as wrong:
-        raise NoEdit(str(wrong)) from wrong
+    return patches.patched_by_text(files, "".join(f"{_prefixed(line, editable)}\n" for line in lines), editable)
 
 
 def _is_diff(lines: Sequence[str]) -> bool:
@@ -249,7 +211,7 @@ def _diff(answer: str) -> list[str]:
     lines = answer.split("\n")
     begin = next((at for at in range(len(lines)) if _begins_diff(lines, at)), None)
     if begin is None:
-        raise NoEdit("no hunk of a unified diff found: write `--- a/NAME`, `+++ b/NAME`, `@@ ... @@` and its lines")
+        raise EditFailed("no hunk of a unified diff found: write `--- a/NAME`, `+++ b/NAME`, `@@ ... @@` and its lines")
     return _trimmed([*takewhile(lambda line: line != "-- ", lines[begin:])])  # that begins a mailed patch's signature
 
 
@@ -260,50 +222,27 @@ def _trimmed(lines: Sequence[str]) -> list[str]:
 
 
 def _by_whole_files(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
-    """The files that the answer writes out; NoEdit where a file is not editable or not clear, or not complete."""
+    """The files that the answer writes out; EditFailed where a file is not editable or not clear, or not complete."""
     texts: dict[str, str] = {}
     for fence in _fences(answer):
-        name = _name(fence, editable)
-        if name is None:
-            continue
+        where = f"the fenced block in line {fence.line} of the answer"
+        name = _file(fence.label, editable, where)
         if name in texts:
-            raise NoEdit(
-                f"a second fenced block for {name} begins in line {fence.line} of the answer: write one, with all of "
-                "its lines; if the file holds a fence itself, make the outer one longer"
+            raise EditFailed(
+                f"{where} is a second one for {name}: write one, with all of its lines; if the file holds a fence "
+                "itself, make the outer one longer"
             )
-        texts[name] = _text(fence, name, files.get(name))
+        if not any(line.strip() for line in fence.body):
+            raise EditFailed(f"{where} is empty: write every line of {name}")
+        _check_complete(fence.body, files.get(name, "").split("\n"), name)
+        texts[name] = "\n".join(fence.body) + "\n"
     if not texts:
-        raise NoEdit("no fenced block found: write the whole new file between ```python and ```")
+        raise EditFailed("no fenced block found: write the whole new file between ```python and ```")
     return texts
 
 
-def _name(fence: Fence, editable: Sequence[str]) -> str | None:
-    """Which file a block is; None where it is none, such as a command to be run."""
-    if name := _named(fence.info, editable):
-        return name
-    language = re.split(r"[\s{:]", fence.info, maxsplit=1)[0].lower()
-    is_program = language in LANGUAGES or not all(name.endswith(".py") for name in editable)
-    if not is_program and fence.above.strip(DECORATION) not in editable:
-        return None
-    if name := _named(fence.above, editable):
-        return name
-    if len(editable) == 1:
-        return editable[0]
-    raise NoEdit(
-        f"the fenced block in line {fence.line} of the answer names no file: put the name of an editable file "
-        f"({', '.join(editable)}) alone on the line before it"
-    )
-
-
-def _text(fence: Fence, name: str, before: str | None) -> str:
-    if not any(line.strip() for line in fence.body):
-        raise NoEdit(f"the fenced block of {name} is empty: write every line of the file")
-    _check_complete(fence.body, (before or "").split("\n"), name)
-    return "\n".join(fence.body) + "\n"
-
-
 def _fences(answer: str) -> list[Fence]:
-    """The fenced blocks of an answer; NoEdit where the last one is not closed."""
+    """The fenced blocks of an answer; EditFailed where the last one is not closed."""
     blocks: list[Fence] = []
     above, opened, body = "", None, list[str]()
     for number, line in enumerate(answer.split("\n"), 1):
@@ -313,32 +252,29 @@ def _fences(answer: str) -> list[Fence]:
         elif opened is None:
             above = line if line.strip() else above
         elif match and not match[2].strip() and match[1].startswith(opened[1]):
-            blocks.append(Fence(opened[0], opened[2], above, tuple(body)))
+            blocks.append(Fence(opened[0], f"{above} {opened[2]}", tuple(body)))
             above, opened = "", None
         else:
             body.append(line)
     if opened is not None:
-        raise NoEdit(
+        raise EditFailed(
             f"the fence opened in line {opened[0]} of the answer is never closed: the answer is cut off. "
             "Write all of it, and a fence longer than any inside"
         )
     return blocks
 
 
-def _named(line: str, editable: Sequence[str]) -> str | None:
-    """The editable file that a line names; None when it names no file, and NoEdit for another one, or several."""
-    line = line[:LINE_CHARACTERS]
-    bare = line.strip(DECORATION).removeprefix("./")  # without Markdown around it
-    if bare in editable:
-        return bare
-    spoken = {name.removeprefix("./") for name in FILE.findall(line)} | ({bare} if PATH.fullmatch(bare) else set())
+def _file(label: str, editable: Sequence[str], where: str, before: str = "") -> str:
+    """The editable file that a label names, or else the one `before`, or the only one there is."""
+    label = label[:LINE_CHARACTERS]
+    spoken = {name.removeprefix("./") for name in FILE.findall(label)}
     word = r"(?<![\w./-]){}(?![\w/-]|\.\w)"
-    own = {name for name in editable if name in spoken or re.search(word.format(re.escape(name)), line)}
-    if len(own) > 1:
-        raise NoEdit(f"{capped(line.strip(), 100)!r} names several files: put one name alone on the line before")
-    if spoken and not own:
-        raise NoEdit(f"{capped(min(spoken), 100)!r} may not be changed; editable: {', '.join(editable)}")
-    return own.pop() if own else None
+    own = {name for name in editable if name in spoken or re.search(word.format(re.escape(name)), label)}
+    meant = own or spoken or ({before} if before else {*editable})
+    if len(meant) != 1 or meant == spoken - own:
+        said = capped(", ".join(sorted(spoken | own)), 100) or "no file"
+        raise EditFailed(f"{where} names {said}: put the name of an editable file ({', '.join(editable)}) before it")
+    return meant.pop()
 
 
 def _check_complete(lines: Sequence[str], known: Iterable[str], where: str) -> None:
@@ -346,7 +282,7 @@ def _check_complete(lines: Sequence[str], known: Iterable[str], where: str) -> N
     before = {line.strip() for line in known}
     for line in lines:
         if LEFT_OUT.match(line[:LINE_CHARACTERS]) and line.strip() not in before:
-            raise NoEdit(
+            raise EditFailed(
                 f"{where}: {capped(line.strip(), 100)!r} stands for lines that are left out; "
                 "nothing is filled in: write every line"
             )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.formats import Form, NoEdit, changed
+from tasks.editing.formats import Form, changed
+from tasks.editing.patches import EditFailed
 
 PROGRAM = """\
 import math
@@ -41,7 +42,7 @@ def made(answer: str, form: Form = "any", before: str = PROGRAM, editable: tuple
 
 
 def reason(answer: str, form: Form = "any", before: str = PROGRAM, editable: tuple[str, ...] = TWO) -> str:
-    with pytest.raises(NoEdit) as refused:
+    with pytest.raises(EditFailed) as refused:
         changed(answer, {"train.py": before}, editable, form)
     return str(refused.value)
 
@@ -127,6 +128,10 @@ EACH = ("     total = 0", "     for each in range(step):", "-        total += ea
         (f"So:\n```diff\n{DIFF}\n```\n- a lower rate\n+ more patience\n", LOWER),
         (f"So:\n{DIFF}", LOWER),
         (hunk(*EACH, head="@@ -7,3 +7,3 @@"), PROGRAM.replace("+= each", "+= 7", 1)),
+        (
+            hunk("-import math", "-", "-rate = 0.1", head="@@ -1,1 +0,0 @@"),
+            PROGRAM[len("import math\n\nrate = 0.1\n") :],
+        ),
     ],
 )
 def test_a_hunk_belongs_where_all_its_old_lines_are(answer: str, after: str) -> None:
@@ -136,7 +141,7 @@ def test_a_hunk_belongs_where_all_its_old_lines_are(answer: str, after: str) -> 
 @pytest.mark.parametrize("head", ["@@ ... @@", "@@ -8,3 +8,3 @@", "@@ -7,4 +7,4 @@"], ids=["none", "place", "counts"])
 def test_of_several_places_only_numbers_that_are_all_right_tell_the_one(head: str) -> None:
     said = reason(f"```diff\n{hunk(*EACH, head=head)}```", "diff", editable=ONE)
-    assert "several places for hunk 1" in said
+    assert "several places" in said
     other = "@@ -4,1 +4,1 @@\n-rate = 0.1\n+rate = 0.2\n"  # one that is wrong makes the others not to be believed
     both = hunk(*EACH, head="@@ -7,3 +7,3 @@") + other
     assert "several places" in reason(f"```diff\n{both}```", "diff", editable=ONE)
@@ -145,9 +150,9 @@ def test_of_several_places_only_numbers_that_are_all_right_tell_the_one(head: st
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (DIFF.replace("-rate = 0.1", "-rate = 0.7"), "it has no line 'rate = 0.7'"),
+        (DIFF.replace("-rate = 0.1", "-rate = 0.7"), "does not apply"),
         (hunk("+x = 1", head="@@ -3,0 +4,1 @@"), "several places"),
-        (hunk(" rate = 0.1", "+x = 1", " def warm(step):"), "the old lines of a hunk are not in train.py"),
+        (hunk(" rate = 0.1", "+x = 1", " def warm(step):"), "does not apply"),
         (hunk("-rate = 0.1", "+rate = 1", "So far.", "@@ ... @@", "-import math"), "'So far.' in a hunk"),
         (f"```diff\n{hunk('-rate = 0.1', 'import math')}```", "'import math' in a hunk"),
         (f"```diff\n{DIFF}", "the answer is cut off"),
@@ -174,7 +179,7 @@ def test_a_diff_adds_a_file_and_speaks_of_the_newline_at_the_end() -> None:
     [
         f"```python train.py\n{LOWER}```",
         f"Here is the new `train.py`:\n\n````\n{LOWER}````\n",
-        f"train.py\n~~~python\n{LOWER}~~~\nTry it:\n```bash\npython train.py\n```\n",
+        f"train.py\n~~~python\n{LOWER}~~~\n",
     ],
 )
 def test_a_whole_file_is_found_by_the_name_at_its_fence(answer: str) -> None:
@@ -186,8 +191,9 @@ def test_a_whole_file_is_found_by_the_name_at_its_fence(answer: str) -> None:
     [
         (WHOLE.rstrip("`\n"), "is never closed: the answer is cut off"),
         (WHOLE.replace("def cool", "# ... the rest stays the same\ndef cool"), "stands for lines that are left out"),
-        (WHOLE + WHOLE, "a second fenced block for train.py"),
+        (WHOLE + WHOLE, "is a second one for train.py"),
         (WHOLE.removeprefix("train.py\n"), "names no file"),
+        (f"{WHOLE}Try it:\n```bash\npython -V\n```\n", "names no file"),
         ("train.py\n```python\n\n```\n", "is empty"),
         (LOWER, "no fenced block found"),
         (WHOLE.replace("0.05", "0.1"), "the edit changes nothing"),
@@ -201,5 +207,5 @@ def test_a_file_that_is_not_whole_is_refused(answer: str, why: str) -> None:
 @pytest.mark.parametrize("answer", [f"train.py\n{BLOCK}", DIFF, WHOLE, block("", "x = 1\n")])
 def test_no_form_reaches_a_file_that_is_not_editable(name: str, answer: str) -> None:
     said = reason(answer.replace("train.py", name))
-    assert any(why in said for why in ("may not be changed", "names no", "the edit touches", "the edit does not apply"))
-    assert "no file may be changed" in reason(answer.replace("train.py", name), editable=()) or name == "judge.py"
+    assert any(why in said for why in (f"names {name}", "the edit touches", "the edit does not apply"))
+    assert reason(answer, editable=())
