@@ -43,6 +43,7 @@ from tasks.decide import weigh
 from tasks.propose import load
 from tasks.rules import BASELINE_RUNS, JudgedTrial, NeedsRerun, Rule
 from tasks.stats.certificate import REUSED, Certificate, Fresh, conclude, counted, searched
+from tasks.stats.champion import unpromising
 from tasks.stats.design import Arm, Design, alpha_of, design_of
 from tasks.trial import TWENTIETHS, EarlyStop, History, Rerun, Run, Trial, Verdict, best
 
@@ -180,7 +181,7 @@ class Campaign:
             return Outcome(
                 champion is not baseline, seen, truth, gain, seen - _value(baseline.score), True, *done, self.used
             )
-        if champion is baseline:
+        if champion is baseline or unpromising(self.history):
             truth = self.world.truth(base, "search")
             return Outcome(False, _value(baseline.score), truth, 0.0, 0.0, True, *done, self.used)
         found = self._certificate(champion, design)

@@ -25,7 +25,7 @@ from tasks.run_checks import one_training
 from tasks.stats import holdout_uses
 from tasks.stats.ablation import Ablation, Removed, ablation_runs, parts
 from tasks.stats.certificate import CAMPAIGNS, Certificate, Conditions, Fresh, conclude, counted, drift, searched
-from tasks.stats.champion import run_sd
+from tasks.stats.champion import run_sd, unpromising
 from tasks.stats.design import Arm, Design, alpha_of, design_of, equal_arms, least_p, of_groups
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.system import interrupt
@@ -130,7 +130,7 @@ def certify_at_the_end(night: Night, stop: Stop, measure: Measure) -> Stop:
     # Of the certificates that it has, preferably one that passed.
     made = max(question.answers_on_champion, key=lambda one: (one.passed, one.look), default=None)
     if made is None:
-        if reason := nothing_to_certify(question):
+        if reason := nothing_to_certify(question) or unpromising(night.history):
             night.ledger.event("uncertified", reason=reason)
             return stop
         made = certify(night, question, measure)

@@ -51,6 +51,15 @@ def reference(history: History) -> Trial | None:
     return next((trial for trial in (baseline(history), *history) if trial and trial.score.value is not None), None)
 
 
+def unpromising(history: History) -> str | None:
+    """Why a certificate would be of no use: the champion is not even better in the search. None if it is."""
+    arms = best(history), reference(history)
+    means = [utility(history, one.number) for one in arms if one]
+    if len(means) < 2 or not all(means) or statistics.mean(means[0]) > statistics.mean(means[1]):
+        return None
+    return "in the search it scored no better than the baseline"
+
+
 def utility(history: History, number: int) -> tuple[float, ...]:
     """Every score of a trial, one per training run, reruns included; larger is better."""
     return tuple(score.utility for score in measured(history, number) if score.value is not None)

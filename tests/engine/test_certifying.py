@@ -23,6 +23,7 @@ from flows.status import document
 from tasks.recipes.preparing import report_pool
 from tasks.stats import holdout_uses
 from tasks.stats.certificate import Certificate
+from tasks.stats.champion import unpromising
 from tasks.stats.design import ALPHA, design_of, equal_arms, of_groups
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.system.files import write_atomic
@@ -108,10 +109,16 @@ def test_a_second_certificate_has_half_of_the_error_that_is_left_and_another_env
     assert own.error_left == pytest.approx((ALPHA - luck().alpha) / 2)
 
 
-def test_the_status_says_why_nothing_was_certified(tmp_path: Path, server: str) -> None:
+def test_what_is_not_even_better_in_the_search_is_not_certified_and_the_status_says_why(
+    tmp_path: Path, server: str
+) -> None:
     ledger = campaign(noisy(tmp_path / "noisy"))
-    reason = "nothing that was tried was kept"
-    assert at_the_end(server, ledger, (BASELINE, tried((BASELINE,), -5.0))) == NOTHING_LEFT
+    history = (BASELINE, tried((BASELINE,), 0.09, kind="keep"))
+    reason = unpromising(history)
+    assert reason == "in the search it scored no better than the baseline"
+    assert unpromising((BASELINE, tried((BASELINE,), 0.11, kind="keep"))) is None
+    assert nothing_to_certify(question(ledger, history)) is None, "by hand it may be"
+    assert at_the_end(server, ledger, history) == NOTHING_LEFT
     assert not (ledger.path / "certificates").exists() and status("night")["uncertified"] == reason
     ledger.event("life", certify=True)
     assert document(ledger)["uncertified"] == reason, "a certificate elsewhere, made later, takes nothing back"
