@@ -24,6 +24,7 @@ from flows.server import server_process
 from flows.server.setup import POOL, resume_cut_off, set_up
 from flows.status import urls
 from flows.views import terminal
+from tasks.remote import jobs
 from tasks.store import campaign_lock
 from tasks.store.ledger import readable
 from tasks.system import interrupt
@@ -103,6 +104,8 @@ def down(*, now: bool = False) -> int:
             ended.append("server")
         elif server_process.daemon(directory).living():
             print("the Prefect server is still used, and ends with the command that uses it")
+    for line in jobs.sweep(lambda job: True):
+        print(line)
     print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
     return 0
 
