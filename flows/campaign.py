@@ -24,6 +24,7 @@ from tasks.checkpoint import result_in
 from tasks.control import control
 from tasks.decide import decide
 from tasks.evaluate import evaluate
+from tasks.propose import propose
 from tasks.record import record
 from tasks.train import train
 
@@ -44,7 +45,7 @@ def search(night: Night, only: int | None = None) -> Stop:
     under_way: list[Attempt] = []
     while True:
         stop = reached(night, under_way, only)
-        while not stop and len(under_way) < night.spec.parallel and (coming := next_attempt(night, under_way)):
+        while not stop and len(under_way) < night.spec.parallel and (coming := next_attempt(night, under_way, ask)):
             if isinstance(coming, Attempt):
                 under_way.append(coming)
             else:
@@ -57,6 +58,11 @@ def search(night: Night, only: int | None = None) -> Stop:
             if not plans:
                 settle(night, attempt)
                 under_way.remove(attempt)
+
+
+def ask(*arguments: object) -> Future:
+    """Propose the parameters or the edit of a trial."""
+    return propose.submit(*map(quote, arguments), return_state=False)
 
 
 def measure(night: Terms, plan: RunPlan, bench: Bench | None = None, after: Sequence[Future] = ()) -> Measurement:

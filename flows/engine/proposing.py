@@ -7,18 +7,16 @@ trial needs approval, the campaign waits.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-
-from prefect.utilities.annotations import quote  # Prefect passes it on as it is
 
 from environments import earlier_trials
 from flows import approval as forms
-from flows.engine.attempt import Attempt
+from flows.engine.attempt import Attempt, Future
 from flows.engine.night import Night
 from flows.engine.stopping import NOTHING_LEFT, Stop
 from tasks.checkpoint import result_of
-from tasks.propose import Nothing, propose
+from tasks.propose import Nothing
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RejectedProposal
 from tasks.proposing.validation import ProposalChecks, champions_files
@@ -30,9 +28,12 @@ from tasks.task_key import TaskKey
 from tasks.trial import History, Proposal, budgets_used
 
 
-def next_attempt(night: Night, under_way: Sequence[Attempt]) -> Attempt | Stop | None:
+def next_attempt(
+    night: Night, under_way: Sequence[Attempt], ask: Callable[..., Future]
+) -> Attempt | Stop | None:  # fmt: skip
     """The trial to begin: one to run again, the baseline, the inbox's next, one that was approved, or a proposer's. A
     Stop where there is nothing to propose; None while the baseline, an approval or a trial under way is waited for.
+    (ask: submits the task `propose`)
     """
     if again := night.rerun_due(under_way):
         return again
@@ -54,7 +55,7 @@ def next_attempt(night: Night, under_way: Sequence[Attempt]) -> Attempt | Stop |
         proposer = spec.loaded_fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
         brief = _brief(night, under_way, key, parked, proposer)
         arguments = key, checks, proposer, spec.loaded_fallback, brief
-        proposed = propose.submit(*map(quote, arguments), return_state=False)
+        proposed = ask(*arguments)
         if isinstance(proposal := result_of(proposed), Nothing):
             # Not kept: a resumed campaign may find a proposal in the inbox, or get an answer.
             (ledger.results / f"{key}/propose").unlink(missing_ok=True)
