@@ -99,14 +99,14 @@ class Attempt:
         fewest = seeds if self.number else min(seeds, BASELINE_SCORES)
         if sum(score.value is None for _, score in own) <= seeds - fewest and len(own) < seeds:
             at_once = min(night.spec.parallel, seeds - len(own))
-            return [self._plan(len(own) + 1 + later, at_once) for later in range(at_once)]
+            return [self._seed(len(own) + 1 + later, at_once) for later in range(at_once)]
         self.tried = self._judged(own, fewest)
         decision = weigh(*self.evidence[1:])
         if isinstance(decision, NeedsRerun) and (night.environment.deterministic or not rerun_fits(night)):
             self.tried = replace(self.tried, is_last=True)
             decision = weigh(*self.evidence[1:])
         if isinstance(decision, NeedsRerun):
-            return [replace(self._planned(f"again-{len(self.tried.reruns) + 1}"), use="confirm")]
+            return [self._plan(f"again-{len(self.tried.reruns) + 1}", use="confirm")]
         if isinstance(decision, NeedsControl):
             return [replace(self.made[0].plan, control_of=self.tried.runs[0])]
         return []
@@ -145,15 +145,12 @@ class Attempt:
                 reruns.append(Rerun(self.number, *one.result(self.night, runs)))
         return JudgedTrial(self.number, self.proposal, runs, Score.over(scores, fewest), tuple(reruns), control)
 
-    def _plan(self, seed: int, at_once: int) -> RunPlan:
+    def _seed(self, number: int, at_once: int) -> RunPlan:
         """The run under the n-th training seed. Runs side by side are not stopped early: each would wait for none."""
-        plan = self._planned(f"run-{seed}" if seed > 1 else "")
-        if seed == 1:
-            return replace(plan, stops_early=at_once == 1)
-        if self.number or self.night.environment.deterministic:
-            return plan
-        return replace(plan, echo=Units(self.key))
+        compared = number > 1 and self.number == 0 and not self.night.environment.deterministic
+        part, echo = f"run-{number}" if number > 1 else "", Units(self.key) if compared else None
+        return self._plan(part, stops_early=number == at_once == 1, echo=echo)
 
-    def _planned(self, part: str) -> RunPlan:
+    def _plan(self, part: str, **more: Any) -> RunPlan:
         folder = f"trials/{directory(self.number, self.key.attempt, part)}"
-        return RunPlan(replace(self.key, part=part), self.proposal, folder)
+        return RunPlan(replace(self.key, part=part), self.proposal, folder, **more)
