@@ -94,7 +94,7 @@ class Question:
     @property
     def error_left(self) -> float:
         alpha = alpha_of(one.alpha for one in self.answers)
-        return min(alpha, holdout_uses.level_of(self.pool, self.user, self.look)) if self.pool else alpha
+        return min(alpha, holdout_uses.place_of(self.pool, self.user, self.look)[1]) if self.pool else alpha
 
     @property
     def declaration(self) -> Path:

@@ -79,17 +79,18 @@ def pool_level(earlier: Sequence[HoldoutUse]) -> float:
     return ALPHA / (number * (number + 1)) + handed_on
 
 
-def level_of(prepared: Path, campaign: str, look: int) -> float:
-    """The level of a use: as recorded, or as it would be now."""
-    return _place(uses(prepared), campaign, look)[1]
+def place_of(prepared: Path, campaign: str, look: int) -> tuple[int, float]:
+    """How many uses are before one, and its level: as recorded, or as it would be now."""
+    known = uses(prepared)
+    at = next((at for at, use in enumerate(known) if use.key == (campaign, look)), len(known))
+    return at, known[at].level if at < len(known) else pool_level(known)
 
 
 def charge(prepared: Path, campaign: str, look: int) -> tuple[int, float]:
-    """Record a use, unless it is recorded; the number of earlier uses, and its level."""
+    """Record a use, unless it is recorded; its place."""
     with FileLock(path_of(prepared).with_suffix(".lock")):
-        known = uses(prepared)
-        before, level = _place(known, campaign, look)
-        if before == len(known):
+        before, level = place_of(prepared, campaign, look)
+        if before == len(uses(prepared)):
             _note(prepared, HoldoutUse(campaign, look, round(time.time(), 3), level))
         return before, level
 
@@ -100,12 +101,6 @@ def conclude(prepared: Path, campaign: str, look: int, passed: bool) -> None:
         use = next(use for use in uses(prepared) if use.key == (campaign, look))
         if use.passed is None:
             _note(prepared, replace(use, passed=passed))
-
-
-def _place(known: Sequence[HoldoutUse], campaign: str, look: int) -> tuple[int, float]:
-    """How many uses are before one, and its level."""
-    at = next((at for at, use in enumerate(known) if use.key == (campaign, look)), len(known))
-    return at, known[at].level if at < len(known) else pool_level(known)
 
 
 def _note(prepared: Path, use: HoldoutUse) -> None:
