@@ -42,15 +42,12 @@ def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
     made, seen = preparing.read(place), holdout_uses.uses(place)
     assert made is not None, "it was made"
     level = holdout_uses.pool_level(seen) if made.questions.get("report") else None
-    if as_json:
-        facts = {
-            "environment": environment.name, "folder": str(place), "made_now": not known, **vars(made),
-            "files": len(made.files), "bytes": made.bytes, "looks": [asdict(use) for use in seen], "next_level": level,
-        }  # fmt: skip
-        terminal.print_json(facts)
-        return 0
-    print(f"{environment.name} {'was prepared already' if known else 'is prepared'}: {preparing.in_words(made)}")
+    facts = {
+        "environment": environment.name, "folder": str(place), "made_now": not known, **vars(made),
+        "files": len(made.files), "bytes": made.bytes, "looks": [asdict(use) for use in seen], "next_level": level,
+    }  # fmt: skip
+    lines = [f"{environment.name} {'was prepared already' if known else 'is prepared'}: {preparing.in_words(made)}"]
     if level is not None:
-        print(f"certificates that used its report questions: {len(seen)}; the next is tested at {level:.2g} at most")
-    print(f"see {place}; next: nightshift try {typed}")
+        lines.append(f"certificates that used its report questions: {len(seen)}; the next: at {level:.2g} at most")
+    terminal.tell(facts, "\n".join([*lines, f"see {place}; next: nightshift try {typed}"]), as_json)
     return 0
