@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -11,13 +9,11 @@ from environments import plugins
 from environments.score import Score
 from tasks.cancellers import Canceller
 from tasks.cancellers.curve import ByCurve
-from tasks.trial import TWENTIETHS, Curve, History, Proposal, Run, Trial, Verdict
+from tasks.trial import TWENTIETHS, Curve, History, Proposal, Run, Trial, Verdict, VerdictKind
 
 CANCELLERS = "tasks.cancellers"
 NAMES = plugins.names(CANCELLERS)
 TIMES = np.arange(1, TWENTIETHS + 1) / TWENTIETHS
-GAP = 0.0
-"""By how much the judge finds every run better than it said."""
 
 
 def rising(end: float, seed: int = 0, speed: float = 0.25, noise: float = 0.5) -> Curve:
@@ -31,39 +27,19 @@ def mirrored(curve: Curve) -> Curve:
     return tuple(None if value is None else -value for value in curve)
 
 
-def ran(number: int, curve: Curve, status: Any = "finished") -> Run:
-    return Run(f"trials/{number:04d}", number, 10.0, status, reported=curve[-1], curve=curve)
-
-
-def judged(run: Run, gap: float, higher_is_better: bool) -> Score:
-    assert run.reported is not None
-    return Score.of([run.reported + (gap if higher_is_better else -gap)], higher_is_better)
-
-
-def trial(
-    number: int, curves: list[Curve], kind: Any = "discard", gap: float = GAP, higher_is_better: bool = True
-) -> Trial:
-    runs = tuple(ran(number, curve) for curve in curves)
-    score = Score.over([judged(run, gap, higher_is_better) for run in runs])
+def trial(number: int, *curves: Curve, kind: VerdictKind = "cancelled") -> Trial:
+    runs = tuple(Run(f"trials/{number:04d}", number, 10.0, "finished", curve=curve) for curve in curves)
+    score = Score.missing("as a test says", higher_is_better=True)
     return Trial(number, 1, number, Proposal({}), runs, score, Verdict(kind, ""))
-
-
-def cancelled(number: int, curve: Curve) -> Trial:
-    score = Score.missing("cancelled", higher_is_better=True)
-    verdict = Verdict("cancelled", "")
-    return Trial(number, 1, number, Proposal({}), (ran(number, curve, "cancelled"),), score, verdict)
 
 
 def night(higher_is_better: bool = True) -> History:
     """Three runs of the baseline at 60, a champion at 100, trials between them, and one that was cancelled."""
     turned = (lambda curve: curve) if higher_is_better else mirrored
     ends = {1: 70.0, 2: 100.0, 3: 65.0, 4: 90.0, 5: 75.0, 6: 80.0}
-    first = trial(0, [turned(rising(60, seed)) for seed in (1, 2, 3)], "keep", higher_is_better=higher_is_better)
-    others = [
-        trial(n, [turned(rising(end, 10 + n))], "keep" if n <= 2 else "discard", higher_is_better=higher_is_better)
-        for n, end in ends.items()
-    ]
-    return (first, *others, cancelled(7, turned(rising(40, 17)[:8])))
+    first = trial(0, *(turned(rising(60, seed)) for seed in (1, 2, 3)), kind="keep")
+    others = [trial(n, turned(rising(end, 10 + n)), kind="keep" if n <= 2 else "discard") for n, end in ends.items()]
+    return (first, *others, trial(7, turned(rising(40, 17)[:8])))
 
 
 def first_due(canceller: Canceller, history: History, curve: Curve, higher_is_better: bool = True) -> int | None:
@@ -118,8 +94,8 @@ def test_the_best_by_progress_go_on_and_the_first_all_do(up: bool) -> None:
         return (None,) * 3 + (value if up else -value,)
 
     def after(*progress: float) -> History:
-        first = trial(0, [rising(60)], "keep", higher_is_better=up)
-        return (first, *(cancelled(n, at(value)) for n, value in enumerate(progress, 1)))
+        first = trial(0, rising(60), kind="keep")
+        return (first, *(trial(n, at(value)) for n, value in enumerate(progress, 1)))
 
     look = ByCurve().look
     assert look(after(10.0, 20.0, 30.0), at(-5.0), up) is None, "too few to compare with"
