@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from environments import Environment, plugins
-from environments.score import Guard, Score
+from environments.score import Score
 from tasks.decide import Decision, NeedsControl, weigh
 from tasks.rules import JudgedTrial, NeedsRerun, Rule
 from tasks.rules.certify import Certify
@@ -140,52 +140,6 @@ def test_a_champion_is_as_good_as_all_its_runs_are_and_a_tie_is_no_record() -> N
     assert weigh(history, undemanding(), rule, of(history, 106.0)) == NeedsRerun()
     level = champion_estimate(history)
     assert level is not None and (level.level, level.runs) == (105.0, 2)
-
-
-def guarded(margin: float = 0.5, direction: str = "maximize") -> Environment:
-    guard = Guard(margin=margin, direction=direction)  # type: ignore[arg-type]
-    return undemanding().model_copy(update={"guards": {"calm": guard}})
-
-
-def with_calm(score: Score, *calm: float) -> Score:
-    each = [replace(one, also={"calm": value}) for one, value in zip(score.each, calm, strict=True)]
-    return Score.over(each)
-
-
-def calm_night(*calm: float) -> History:
-    (first,) = begun()
-    return (replace(first, score=with_calm(first.score, *calm)),)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("calm", "blocked"), [(45.1, False), (44.9, True), (90.0, False)])
-def test_a_guarded_metric_that_falls_by_more_than_its_noise_allows_is_not_built_on(
-    name: str, calm: float, blocked: bool
-) -> None:
-    """The baseline's runs have 49, 50 and 51: by t with 2 degrees of freedom, 4.97 below 50 is the limit."""
-    history = calm_night(49.0, 50.0, 51.0)
-    one = of(history, 400.0)
-    one = replace(one, score=with_calm(one.score, calm))
-    wanted = weigh(history, guarded(), rule_of(name), one)
-    if blocked:
-        found = verdict_of(wanted)
-        assert found.kind == "discard" and found.reason.startswith(
-            "calm fell from 50 to 44.9, more than 4.97 (what its noise explains)"
-        )
-    else:
-        assert isinstance(wanted, NeedsRerun) or wanted.kind == "keep"  # type: ignore[union-attr]
-
-
-def test_a_guarded_metric_is_compared_with_the_baselines_and_cannot_fall_step_by_step() -> None:
-    history = calm_night(49.0, 50.0, 51.0)
-    one = of(history, 200.0)
-    one = replace(one, score=with_calm(one.score, 46.0))
-    kept = verdict_of(weigh(history, guarded(), Certify(), one))
-    assert kept.kind == "keep"
-    history = (*history, Trial(1, 1, 1, one.proposal, one.runs, one.score, kept))
-    two = of(history, 400.0)
-    two = replace(two, score=with_calm(two.score, 44.0))
-    assert verdict_of(weigh(history, guarded(), Certify(), two)).reason.startswith("calm fell from 50 to 44")
 
 
 # Learned or not: asked of would-be champions only

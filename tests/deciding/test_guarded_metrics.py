@@ -15,13 +15,16 @@ import environments
 from environments import Environment
 from environments.plugins import Refused
 from environments.score import Guard, Score
-from tasks.decide import fallen
+from tasks.decide import fallen, weigh
 from tasks.evaluate import judge_run
+from tasks.rules import JudgedTrial, NeedsRerun, Rule
+from tasks.rules.certify import Certify
+from tasks.rules.greedy import Greedy
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
-from tasks.trial import History, Proposal, Trial
+from tasks.trial import History, Proposal, Trial, Verdict
 from tests.support import histories
-from tests.support.histories import tried
+from tests.support.histories import tried, undemanding
 from tests.support.toy import QUADRATIC, SANDBOX, quadratic
 
 GUARDED = (
@@ -84,8 +87,8 @@ def test_a_result_without_a_guarded_metric_is_no_score(tmp_path: Path) -> None:
 GUARDS = {"calm": Guard(margin=0.0)}
 
 
-def with_calm(calm: Sequence[float]) -> Score:
-    return Score.over([replace(histories.scored(1.0), also={"calm": value}) for value in calm])
+def with_calm(calm: Sequence[float], score: float = 1.0) -> Score:
+    return Score.over([replace(histories.scored(score), also={"calm": value}) for value in calm])
 
 
 def trial(history: History, calm: Sequence[float]) -> Trial:
@@ -108,6 +111,23 @@ def test_what_else_ran_more_than_once_corrects_a_baseline_whose_runs_agree_by_lu
     assert blocked(lucky, 49.0)
     known = (*lucky, trial(lucky, (45.0, 51.0)))
     assert not blocked(known, 49.0) and blocked(known, 20.0)
+
+
+@pytest.mark.parametrize("rule", [Certify(), Greedy()])
+def test_a_guarded_metric_is_compared_with_the_baselines_and_cannot_fall_step_by_step(rule: Rule) -> None:
+    """The baseline's runs have 49, 50 and 51: by t with 2 degrees of freedom, 4.97 below 50 is the limit."""
+    environment = undemanding().model_copy(update={"guards": {"calm": Guard(margin=0.5)}})
+    history: History = (trial((), (49.0, 50.0, 51.0)),)
+    history += (trial(history, (46.0,)),)
+    for calm in (45.1, 90.0, 44.9):
+        judged = tried(history, 400.0)
+        found = weigh(
+            history, environment, rule, JudgedTrial(2, judged.proposal, judged.runs, with_calm([calm], 400.0))
+        )
+        if calm > 45:
+            assert isinstance(found, NeedsRerun) or (isinstance(found, Verdict) and found.kind == "keep")
+    assert isinstance(found, Verdict) and found.kind == "discard"
+    assert found.reason.startswith("calm fell from 50 to 44.9, more than 4.97 (what its noise explains)")
 
 
 def test_a_metric_that_was_measured_once_has_no_noise_and_blocks_by_its_margin() -> None:

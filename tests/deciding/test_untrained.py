@@ -89,38 +89,38 @@ def environment(tmp_path: Path) -> Environment:
     return strict(tmp_path / "env", HONEST)
 
 
-@pytest.mark.parametrize(
-    ("without", "kind"),
-    [(2.0, "keep"), (9.0, "keep"), (1.51, "keep"), (1.5, "discard"), (1.0, "discard"), (0.2, "discard")],
-)
-def test_half_of_the_gain_without_training_is_too_much(environment: Environment, without: float, kind: str) -> None:
-    """The baseline has a loss of 2, the trial 1: half of its gain is at 1.5."""
-    verdict = judged(environment, (trial(0, 2.0),), 1.0, UntrainedControl(Score.of([without], False)))
-    assert isinstance(verdict, Verdict) and verdict.kind == kind
-    assert verdict.evidence["untrained"] == without
-    if kind == "discard":
-        assert verdict.reason.startswith(f"not learned: {without:.4g} without training")
+def loss(value: float) -> Score:
+    return Score.of([value], higher_is_better=False)
 
 
-def test_the_gain_is_counted_from_the_baseline_not_from_the_last_champion(environment: Environment) -> None:
-    history = (trial(0, 2.0), trial(1, 1.1))
-    for without, kind in ((1.6, "keep"), (1.2, "discard")):
-        verdict = judged(environment, history, 1.0, UntrainedControl(Score.of([without], False)))
-        assert isinstance(verdict, Verdict) and verdict.kind == kind
+NOTHING = Score.missing("left no checkpoint in out/", higher_is_better=False)
+NOT_LEARNED, HIDDEN = "not learned: ", "not learned, or hidden"
 
 
 @pytest.mark.parametrize(
-    ("unedited", "kind"),
-    [(None, "keep"), (Score.missing("no checkpoint", False), "keep"), (Score.of([2.5], False), "discard")],
-    ids=["not edited", "nobody could", "the unedited one could"],
+    ("kept", "without", "unedited", "refused"),
+    [
+        ((), loss(9.0), None, ""),
+        ((), loss(1.51), None, ""),
+        ((), loss(1.5), None, NOT_LEARNED),
+        ((), loss(0.2), None, NOT_LEARNED),
+        ((1.1,), loss(1.6), None, ""),
+        ((1.1,), loss(1.2), None, NOT_LEARNED),
+        ((), NOTHING, None, ""),
+        ((), NOTHING, NOTHING, ""),
+        ((), NOTHING, loss(2.5), HIDDEN),
+    ],
 )
-def test_who_leaves_nothing_to_judge_has_learned_unless_the_unedited_program_leaves_something(
-    environment: Environment, unedited: Score | None, kind: str
+def test_half_of_the_gain_over_the_baseline_without_training_is_too_much(
+    environment: Environment, kept: tuple[float, ...], without: Score, unedited: Score | None, refused: str
 ) -> None:
-    missing = UntrainedControl(Score.missing("left no checkpoint in out/", higher_is_better=False), unedited)
-    verdict = judged(environment, (trial(0, 2.0),), 1.0, missing)
-    assert isinstance(verdict, Verdict) and verdict.kind == kind
-    assert verdict.kind == "keep" or verdict.reason.startswith("not learned, or hidden")
+    """The baseline has a loss of 2, the trial 1: half of its gain is at 1.5, whatever was kept between. Who leaves
+    nothing to judge has learned, unless the unedited program leaves something."""
+    history = tuple(trial(number, value) for number, value in enumerate((2.0, *kept)))
+    verdict = judged(environment, history, 1.0, UntrainedControl(without, unedited))
+    assert isinstance(verdict, Verdict) and verdict.kind == ("discard" if refused else "keep")
+    assert verdict.evidence["untrained"] == without.value
+    assert not refused or verdict.reason.startswith(refused)
 
 
 @pytest.mark.parametrize(
