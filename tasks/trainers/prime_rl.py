@@ -18,7 +18,6 @@ no model the last line of out/progress.jsonl says why: {"failed": reason, "retry
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
@@ -39,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import tomlkit
+from safetensors import safe_open
 
 from _program import Cancelled, Config, Failed, ProgressFile, main, parse
 
@@ -107,12 +107,6 @@ class Settings:
     quit_deadline: float = 90.0
     """For `rl` to end after SIGTERM."""
 
-    @classmethod
-    def split(cls, params: dict[str, Any]) -> tuple[Settings, dict[str, Any]]:
-        """The settings, and the remaining parameters, which are prime-rl's."""
-        own = {one.name: params[one.name] for one in fields(cls) if one.name in params}
-        return parse(cls, own), {name: value for name, value in params.items() if name not in own}
-
 
 @dataclass
 class Run:
@@ -133,14 +127,6 @@ class Run:
         self.data = Path(self.config["data"] or "nowhere")
         self.base = self.data / "base"
         self.questions = self.home / "train.jsonl"
-
-    @property
-    def stated(self) -> dict[str, Any]:
-        """What train.toml and the parameters say together. Raises Failed: the file is not TOML."""
-        try:
-            return laid_over(tomllib.loads(self.train), self.parameters)
-        except (ValueError, RecursionError) as broken:
-            raise Failed(f"refused: train.toml: {broken}") from broken
 
     def overlay(self) -> dict[str, Any]:
         """The file that is laid over train.toml: the parameters, and above them what is the engine's."""
@@ -178,8 +164,13 @@ class Run:
         return laid_over(self.parameters, own)
 
     def _stated_source(self) -> dict[str, Any]:
-        """What is said of the one source of questions, such as its curriculum; prime-rl replaces lists as a whole."""
-        stated = at(self.stated, "orchestrator.train.source") or {}
+        """What train.toml and the parameters say of the one source of questions, such as its curriculum; prime-rl
+        replaces lists as a whole. Raises Failed: there are several, or the file is not TOML.
+        """
+        try:
+            stated = at(laid_over(tomllib.loads(self.train), self.parameters), "orchestrator.train.source") or {}
+        except (ValueError, RecursionError) as broken:
+            raise Failed(f"refused: train.toml: {broken}") from broken
         sources = stated if isinstance(stated, list) else [stated]
         if len(sources) != 1 or not isinstance(sources[0], dict):
             raise Failed("refused: train.toml: orchestrator.train.source: the environment's questions are one source")
@@ -392,14 +383,6 @@ def complaint(text: str) -> str:
 # other names, and loads the model through transformers, which has to know its type.
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-PACKAGE = "safetensors"
-
-
-def check_adapter(run: Run) -> None:
-    """Refuse, before anything is trained, an adapter that could not be added to the base model's weights."""
-    if isinstance(at(run.stated, "trainer.model.lora"), dict) and not importlib.util.find_spec(PACKAGE):
-        remedy = "`pip install --editable '.[grpo]'` in Nightshift's checkout, or leave it out"
-        raise Failed(f"refused: trainer.model.lora: the package {PACKAGE} is not installed: {remedy}")
 
 
 def assemble(run: Run, reached: int) -> None:
@@ -433,8 +416,7 @@ def merge(base: Path, adapter: Path, into: Path) -> None:
 
     Raises Failed: the base model has no weights of a layer that is adapted.
     """
-    from safetensors import safe_open
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file, save_file  # which takes long to import
 
     said = json.loads((adapter / CONFIG).read_text())
     scale, pairs = said["lora_alpha"] / said["r"], load_file(adapter / WEIGHTS)
@@ -481,9 +463,9 @@ def check(config: Config, progress: ProgressFile) -> None:
 
 def configured(config: Config) -> Run:
     """A run of train.toml and the parameters; its folder is empty yet."""
-    settings, params = Settings.split(config["params"])
-    run = Run(config, settings, Path("train.toml").read_text(errors="replace"), as_tables(params))
-    check_adapter(run)
+    theirs = dict(config["params"])
+    own = {one.name: theirs.pop(one.name) for one in fields(Settings) if one.name in theirs}
+    run = Run(config, parse(Settings, own), Path("train.toml").read_text(errors="replace"), as_tables(theirs))
     run.home.mkdir(parents=True, exist_ok=True)
     return run
 
