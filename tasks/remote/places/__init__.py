@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from environments import plugins
 from environments.plugins import Refused
 from environments.remote import Address, Deployed, RemoteSettings
@@ -92,7 +94,7 @@ class DeployedPlace(Deployed, RemotePlace):
                 if url and _serves(address := Address(url=url, token=token)):
                     return address
                 reason = "it does not serve the protocol" if url else "it has no address"
-            except CloudFault as fault:
+            except (CloudFault, ValidationError) as fault:  # also of an address to which no token may be sent
                 reason = str(fault)
             interrupt.wait(self.poll_seconds)
         raise EndpointFault(
