@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
@@ -36,16 +36,8 @@ TOLD = ("orphans", "prefect", "tracking", "machine", "rerun", "guards", "launch"
 """Events that are told as they are."""
 HISTORY = TypeAdapter(History)
 NUMBER = re.compile(r"-?\d[\d.,e+-]*")
-FEWEST, POINTS = 6, 3
-"""Scored trials that TPE needs to suggest something, and its points that are shown."""
-
-
-class Idea(NamedTuple):
-    """What to try next: a guess, not a measurement."""
-
-    words: str
-    why: str
-    command: str
+FEWEST = 6
+"""Scored trials that TPE needs to suggest something."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +90,7 @@ class Facts:
             return f"{reason[0].upper()}{reason[1:]}."
         if state in ("stopped", "interrupted"):
             return f"nightshift resume {self.ledger.campaign.name} goes on."
-        return self.ideas[0].words if self.ideas else "No suggestion."
+        return self.idea.get("words", "No suggestion.")
 
     @property
     def costs(self) -> tuple[str, ...]:
@@ -124,22 +116,22 @@ class Facts:
         return (*_befallen(self.ledger.events()), *proposals)[-INCIDENTS:]
 
     @cached_property
-    def ideas(self) -> tuple[Idea, ...]:
-        """What TPE would try next, with the champion's program. None while it runs: it would take time from trials."""
-        champion, brief, found = best(self.history), Brief(self.ledger.environment.space, self.history), list[Idea]()
-        scored = sum(trial.score.value is not None for trial in self.history)
+    def idea(self) -> dict[str, str]:
+        """{words, why, command}: what TPE would try next with the champion's program, a guess. Empty while it runs: it
+        would take time from trials.
+        """
+        champion, scored = best(self.history), sum(trial.score.value is not None for trial in self.history)
         if self.is_running or champion is None or scored < FEWEST:
-            return ()
+            return {}
+        if (suggestion := Tpe().propose(Brief(self.ledger.environment.space, self.history))) is None:
+            return {}
         diff = shlex.quote(str(self.ledger.place_of(champion).diff))
         attempt = f"nightshift try --in {self.ledger.campaign.name}{f' --diff {diff}' * bool(champion.proposal.edit)}"
-        for number in range(len(self.history), len(self.history) + POINTS):
-            if (suggestion := Tpe().propose(brief)) is None:
-                break
-            values = ", ".join(f"{name} = {short_value(value)}" for name, value in suggestion.params.items())
-            command = f"{attempt} --params {shlex.quote(json.dumps(suggestion.params))}"
-            found.append(Idea(values, f"Not tried yet: {suggestion.rationale}.", command))
-            brief = brief.beside(number, suggestion)
-        return tuple(found)
+        return {
+            "words": ", ".join(f"{name} = {short_value(value)}" for name, value in suggestion.params.items()),
+            "why": f"Not tried yet: {suggestion.rationale}.",
+            "command": f"{attempt} --params {shlex.quote(json.dumps(suggestion.params))}",
+        }
 
     @cached_property
     def progress(self) -> Figure:

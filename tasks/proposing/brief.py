@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,11 +95,6 @@ class Brief:
         """The same for all trials of a campaign: the seed of the baseline's first run."""
         first = baseline(self.history)
         return first.runs[0].seed if first else 0
-
-    def beside(self, number: int, suggestion: Suggestion) -> Brief:
-        """The same brief when a suggestion is under way as trial `number`."""
-        proposal = Proposal(suggestion.params, rationale=suggestion.rationale, category=suggestion.category)
-        return replace(self, pending={**self.pending, number: proposal}, seed=self.seed + 1)
 
 
 class Unusable(Exception):
