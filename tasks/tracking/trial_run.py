@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from functools import cache
 from io import BytesIO
 from pathlib import Path
 
 from environments.safe_open import open_below
-from tasks.sandbox.progress import PROGRESS_LIMIT, parse_report
+from tasks.sandbox.progress import PROGRESS_LIMIT, parse_report, value_of
 from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tasks.system.redact import scrub_text
@@ -135,21 +134,17 @@ def curves(progress: Path, start: int) -> list[MetricPoint]:
     with open_below(progress.parent, progress.name) or BytesIO() as reports:
         lines = reports.read(PROGRESS_LIMIT).splitlines()
     for report in filter(None, map(parse_report, lines)):
-        elapsed, metrics = _number(report.get("elapsed", 0)), report.get("metrics")
-        step = _number(report.get("step", elapsed))
+        place: dict[str, object] = {"metrics": {"elapsed": 0, **report}}
+        metrics = report.get("metrics")
+        elapsed = value_of(place, "elapsed", -1.0) or 0.0
+        step = value_of(place, "step", -1.0 if "step" in report else elapsed) or 0.0
         if not (0 <= elapsed <= LARGEST and 0 <= step <= LARGEST and isinstance(metrics, dict)):
             continue
-        for name, value in metrics.items():
-            if math.isfinite(number := _number(value)):
+        for name in metrics:
+            if (number := value_of(report, name, None)) is not None:
                 point = MetricPoint(key_of(name), number, start + milliseconds(elapsed), int(step))
                 found.setdefault(point.key, []).append(point)
     kept = list(found.values())[:CURVES]
     each = min(CURVE_POINTS, POINTS // max(len(kept), 1))
     # At equal distances, the last one included: MLflow's table shows it.
     return [point for curve in kept for point in curve[:: -math.ceil(len(curve) / each)][::-1]]
-
-
-def _number(value: object) -> float:
-    """NaN for what is no number, or is an integer that no float holds."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-    return float(value) if is_number else math.nan  # type: ignore[arg-type]
