@@ -62,8 +62,10 @@ def load(store: Store) -> Any:
         return mlflow.pyfunc.load_model(f"models:/{MODEL}@champion")
 
 
-def described(store: Store, version: str) -> str:
-    return str(client_of(store).get_model_version(MODEL, version).description)
+def described(store: Store, said: str) -> str:
+    """The description of the version of which that was said."""
+    name, version = said.partition(",")[0].split(" version ")
+    return str(client_of(store).get_model_version(name, version).description)
 
 
 ROWS = np.array([[0.0, 0.0, 0.2, 0.0], [0.0, 0.0, -0.2, 0.0], [1.0, 0.0, 0.1, 0.5]])
@@ -120,12 +122,11 @@ def test_the_alias_never_moves_to_a_worse_model(store: Store, tmp_path: Path) ->
 def test_a_champion_that_answers_no_rows_is_files_only(store: Store, tmp_path: Path) -> None:
     champion = filed(tmp_path)
     make_files(tmp_path)
-    register(store, champion)
-    assert "as files: it left no checkpoint" in described(store, "1")
+    assert "as files: it left no checkpoint" in described(store, register(store, champion))
     (run,) = champion.trial.runs
     judged = replace(champion.trial, runs=(replace(run, program="a", checkpoint="b"),))
-    register(store, replace(champion, trial=judged), "night.2")
-    assert "gives it no observations" in described(store, "2")
+    said = register(store, replace(champion, trial=judged), "night.2")
+    assert "gives it no observations" in described(store, said)
 
 
 # What a trial leaves is never run outside of the sandbox
