@@ -18,7 +18,6 @@ from tasks.importing._parameters import ConvertedParameter, is_seed, sections
 PROGRAMS = Path(__file__).parent / "programs"
 REPORTS: dict[str, str | Path] = {
     "standin/autoresearch_rl/__init__.py": "from autoresearch_rl.target.progress import emit_progress\n",
-    "standin/autoresearch_rl/target/__init__.py": "",
     "standin/autoresearch_rl/target/progress.py": PROGRAMS / "progress.py",
 }
 """The package by which programs and stand-ins report."""
@@ -71,7 +70,8 @@ def imported(
     """
     seeds = [*seeds, *filter(is_seed, parameters)]
     parameters = {each: one for each, one in parameters.items() if each not in seeds}
-    ours, place, title = metric_name(metric), f"{REPOSITORY}/{script}", title or name
+    place, title = f"{REPOSITORY}/{script}", title or name
+    ours = re.sub(r"[^A-Za-z0-9_\-. :/@]+", " ", metric)[:100].strip() or "value"  # what ours may have
     how = {
         "metric": "" if control else metric, "name": ours, **how,
         "own": dict.fromkeys(seeds, "seed") | how.get("own", {}),
@@ -114,8 +114,3 @@ def python_of(program: Path) -> str:
     likely += [Path(active)] if (active := os.environ.get("VIRTUAL_ENV")) else []
     first = next((each for each in likely if (each / "pyvenv.cfg").is_file()), None)
     return str(first) if first and first.resolve() != Path(sys.prefix).resolve() else ""
-
-
-def metric_name(name: str) -> str:
-    """A metric's name with the characters that ours may have."""
-    return re.sub(r"[^A-Za-z0-9_\-. :/@]+", " ", name)[:100].strip() or "value"

@@ -50,8 +50,6 @@ class AutoresearchRL(Importer):
             evaluate = []  # a judge that is edited is none
         metric = table.get("objective.metric", str) or "val_bpb"
         direction = table.get("objective.direction", str) or "min"
-        if direction not in ("min", "max"):
-            raise Refused(f"{path}: objective.direction: must be min or max, got {direction!r}")
         seconds = table.get("target.timeout_s", float) or 3600.0
         params, options = table.get("policy.params", dict) or {}, _options(table)
         sources = {file.name: _original.read_text(file) for file in sorted(folder.glob("*.py"))}
@@ -59,7 +57,8 @@ class AutoresearchRL(Importer):
         required = table.get("policy.required_calls", list) or [EMIT]
         uses_seed = any(map(is_seed, params)) or any("AR_SEED" in text for text in sources.values())
         keys: dict[str, Any] = {
-            "direction": f"{direction}imize", "budget_seconds": seconds, "startup_seconds": 600.0,
+            "direction": {"min": "minimize", "max": "maximize"}.get(direction, direction),
+            "budget_seconds": seconds, "startup_seconds": 600.0,
             "budget_steps": STEPS if any(f"{EMIT}(" in text for text in sources.values()) else None,
             "deterministic": None if uses_seed else True,
             "editable": [f"{REPOSITORY}/{edited}"] if edited else [],

@@ -30,8 +30,6 @@ class WandbSweep(Importer):
         if isinstance(sweep, str):
             return sweep
         path, method, command = sweep.path, sweep.get("method", str), _command(sweep)
-        if method not in METHODS:
-            raise Refused(f"{path}: method: must be {', '.join(METHODS)}, got {method!r}")
         stated = sweep.get("program", str) or next((word for word in command if word.endswith(".py")), "")
         if not (name := stated.strip().removeprefix("./")):
             raise Refused(f"{path}: program: is missing, and no word of command ends in .py: state it in a copy")
@@ -66,7 +64,7 @@ class WandbSweep(Importer):
             parameters=space,
             stand_ins=("wandb", _runner.TENSORBOARD),
             left=left,
-            options=("--proposer", METHODS[method], *(("--trials", str(cap)) if cap else ())),
+            options=("--proposer", METHODS.get(method or "", "tpe"), *(("--trials", str(cap)) if cap else ())),
         )  # fmt: skip
 
 

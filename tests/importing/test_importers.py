@@ -227,7 +227,6 @@ def test_a_training_that_has_not_ended_in_time_has_no_score(target: Path, tmp_pa
         ("prepare.py", None, r"no prepare\.py"),
         ("train.py", "print('a fork')", "imports no prepare"),
         ("program.md", "Optimise it: `grep '^fitness:' run.log`", "does not say whether fitness is to be high or low"),
-        ("config.yaml", CONFIG.replace("direction: min", "direction: down"), "objective.direction"),
         ("config.yaml", CONFIG.replace("workdir: examples/tiny", "workdir: /etc"), "has /etc and"),
         ("config.yaml", CONFIG.replace("type: command", "type: basilica"), "trains nothing on this machine"),
     ],

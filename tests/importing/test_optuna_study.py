@@ -63,7 +63,9 @@ def study(folder: Path) -> str:
     return place
 
 
-def test_every_distribution_becomes_a_parameter_and_the_best_trial_the_baseline(tmp_path: Path) -> None:
+def test_every_distribution_becomes_a_parameter_the_best_trial_the_baseline_and_an_objective_runs_unchanged(
+    tmp_path: Path,
+) -> None:
     made, table = read(study(tmp_path), "optuna_study")
     assert table["space"] == {
         "lr": {"type": "float", "low": 1e-5, "high": 0.1, "log": True, "default": 2e-2},
@@ -79,6 +81,19 @@ def test_every_distribution_becomes_a_parameter_and_the_best_trial_the_baseline(
     assert history[1]["params"]["lr"] == 2e-2 and history[2]["params"]["kind"] == "null"
     assert any("1 pruned" in term.theirs for term in made.left)
     assert [path.name for path in tmp_path.iterdir()] == ["journal.log"]
+
+    run = written(made, tmp_path / "run")
+    (run / "repository/objective.py").write_text(
+        "def objective(trial):\n"
+        "    assert trial.suggest_categorical('kind', ['sgd', 'adam', None]) is None\n"
+        "    x = trial.suggest_float('lr', 1e-5, 1e-1, log=True)\n"
+        "    assert trial.suggest_int('seed', 0, 5) == 3\n"
+        "    trial.report(1.0, step=1)\n"
+        "    return 100 * x, float(trial.suggest_int('depth', 1, 9))\n"
+    )
+    result, reports = ran(run, {**PARAMS, "kind": "null"}, 3)
+    assert (result["score"], result["also"]) == (0.1, {"value_2": 3.0})
+    assert reports[0] == {"ready": True} and reports[1]["metrics"] == {"value": 1.0}
 
 
 def test_an_sqlite_storage_is_read_and_not_written(tmp_path: Path) -> None:
@@ -106,19 +121,3 @@ def test_what_is_no_study_is_refused_and_no_password_shown(tmp_path: Path) -> No
             imported(place)
         assert "hunter2" not in str(refused.value)
     assert not (tmp_path / "missing.db").exists()
-
-
-def test_the_programs_run_an_objective_unchanged(tmp_path: Path) -> None:
-    made, _ = read(study(tmp_path), "optuna_study")
-    run = written(made, tmp_path / "run")
-    (run / "repository/objective.py").write_text(
-        "def objective(trial):\n"
-        "    assert trial.suggest_categorical('kind', ['sgd', 'adam', None]) is None\n"
-        "    x = trial.suggest_float('lr', 1e-5, 1e-1, log=True)\n"
-        "    assert trial.suggest_int('seed', 0, 5) == 3\n"
-        "    trial.report(1.0, step=1)\n"
-        "    return 100 * x, float(trial.suggest_int('depth', 1, 9))\n"
-    )
-    result, reports = ran(run, {**PARAMS, "kind": "null"}, 3)
-    assert (result["score"], result["also"]) == (0.1, {"value_2": 3.0})
-    assert reports[0] == {"ready": True} and reports[1]["metrics"] == {"value": 1.0}

@@ -19,34 +19,42 @@ from tests.support.toy import folder_of
 
 PROGRAM = """\
 import argparse
+import numpy as np
 import wandb
+from torch.utils.tensorboard import SummaryWriter
 
+RATE = 3e-3
 parser = argparse.ArgumentParser()
-parser.add_argument("--learning-rate", type=float, default=0.003)
-parser.add_argument("--name")
-parser.add_argument("--layers")
-parser.add_argument("--epochs", type=int)
-args, _ = parser.parse_known_args()
-defaults = dict(momentum=0.9, epochs=99, name="sgd")
-with wandb.init(project="x", config=defaults) as run:
+parser.add_argument("--learning-rate", type=float, default=RATE)
+parser.add_argument("--use_bn", action="store_true")
+parser.add_argument("--random-seed", type=int)
+for name in ("--name", "--layers", "--epochs"):
+    parser.add_argument(name)
+args = parser.parse_args()
+defaults = argparse.Namespace(momentum=0.9, epochs=99, name="sgd")
+SummaryWriter("runs").add_scalar("charts/return", 3, 0)
+with wandb.init(project="x", config=defaults, sync_tensorboard=True) as run:
     assert (run.config.momentum, wandb.config["epochs"]) == (0.9, 2), dict(run.config)
-    for epoch in range(args.epochs):
-        run.log({"loss": 1.0 / (epoch + 1), "deep": {"er": epoch}, "picture": wandb.Image(None)})
+    for epoch in range(int(args.epochs)):
+        run.log({"loss (%)": np.array([1 / (epoch + 1)]), "deep": {"er": epoch}, "picture": wandb.Image(None)})
     open("model.txt", "w").write("saved beside the program")
-    wandb.run.summary["done"] = 1
-print(args.learning_rate, args.layers)
+    wandb.run.summary["seed"] = args.random_seed
+print(args.learning_rate, args.layers, args.use_bn)
 """
 SWEEP = """\
 program: train.py
 method: random
 run_cap: 12
-metric: {name: loss, goal: minimize}
+metric: {name: loss (%), goal: minimize}
+command: ["${env}", "${interpreter}", "${program}", "${args_no_boolean_flags}"]
 early_terminate: {type: hyperband, min_iter: 3}
 parameters:
   learning-rate: {distribution: log_uniform_values, min: 1e-4, max: 1e-1}
   layers: {values: [[64], [64, 64]]}
   epochs: {value: 2}
   name: {values: [adam, sgd]}
+  use_bn: {values: [true, false]}
+  random-seed: {values: [0, 1, 2]}
   nested: {parameters: {inner: {value: 1}}}
   strange: {distribution: cauchy, min: 1, max: 2}
 """
@@ -101,68 +109,28 @@ def ran(run: Path, params: dict[str, Any], seed: int) -> tuple[Any, list[Any]]:
 
 def test_a_sweep_is_carried_and_its_program_runs_unchanged_with_a_stand_in_for_wandb(tmp_path: Path) -> None:
     made, table = read(sweep(tmp_path / "mine"))
-    assert table["space"]["learning-rate"]["default"] == 0.003
-    assert table["space"]["name"] == {"type": "choice", "values": ["adam", "sgd"], "default": "adam"}
+    defaults = {name: one["default"] for name, one in table["space"].items()}
+    assert defaults == {"learning-rate": 0.003, "layers": "[64]", "name": "adam", "use_bn": False}
     assert table["fixed"] == {"epochs": 2} and (table["metric"], table["direction"]) == ("loss", "minimize")
     assert table["editable"] == ["repository/train.py"]
     assert made.options == ("--proposer", "random_search", "--trials", "12")
-    assert {"early_terminate", "parameter nested", "parameter strange"} <= {term.theirs for term in made.left}
+    left = {term.theirs for term in made.left}
+    assert {"early_terminate", "parameter nested", "parameter strange", "random-seed", "metric loss (%)"} <= left
     run = written(made, tmp_path / "run")
-    result, reports = ran(run, {"learning-rate": 0.01, "layers": "[64, 64]", "epochs": 2, "name": "sgd"}, 1)
-    assert (run / "out/run.log").read_text().strip() == "0.01 [64, 64]"
+    params = {"learning-rate": 0.01, "layers": "[64, 64]", "epochs": 2, "name": "sgd", "use_bn": True}
+    result, reports = ran(run, params, 7)
+    assert (run / "out/run.log").read_text().strip() == "0.01 [64, 64] True"
     assert (run / "out/repository/model.txt").is_file()
-    assert result == {"score": 0.5, "also": {"deep.er": 1.0, "done": 1.0}}
-    assert reports[0] == {"ready": True} and [one["metrics"].get("loss") for one in reports[1:]] == [1.0, 0.5, None]
-
-
-AWKWARD = """\
-import argparse
-import numpy as np
-import wandb
-from torch.utils.tensorboard import SummaryWriter
-
-LR = 3e-4
-parser = argparse.ArgumentParser()
-parser.add_argument("--use_bn", action="store_true")
-parser.add_argument("--lr", type=float, default=LR)
-parser.add_argument("--batch_size", type=int, default=64)
-parser.add_argument("--random-seed", type=int)
-args = parser.parse_args()
-wandb.init(config=args, sync_tensorboard=True)
-SummaryWriter("runs").add_scalar("charts/loss", 2, 0)
-wandb.log({"Accuracy (%)": np.array([args.batch_size + args.random_seed])})
-"""
-AWKWARD_SWEEP = """\
-program: train.py
-method: grid
-metric: {name: Accuracy (%), goal: maximize}
-command: ["${env}", "${interpreter}", "${program}", "${args_no_boolean_flags}"]
-parameters:
-  use_bn: {values: [true, false]}
-  lr: {min: 0.0001, max: 0.1}
-  batch_size: {values: [16, 32, 64]}
-  random-seed: {values: [0, 1, 2]}
-"""
-
-
-def test_defaults_seeds_and_names_that_ours_may_not_have_are_carried_as_they_are_meant(tmp_path: Path) -> None:
-    folder = sweep(tmp_path / "mine", AWKWARD_SWEEP)
-    (folder / "train.py").write_text(AWKWARD)
-    made, table = read(folder)
-    assert {name: one["default"] for name, one in table["space"].items()} == {
-        "use_bn": False, "lr": 3e-4, "batch_size": 64,
-    }  # fmt: skip
-    assert {"random-seed", "metric Accuracy (%)"} <= {term.theirs for term in made.left}
-    result, reports = ran(written(made, tmp_path / "run"), {"use_bn": False, "lr": 0.1, "batch_size": 32}, 7)
-    assert result == {"score": 39.0, "also": {"charts/loss": 2.0}}
-    assert reports[-1]["metrics"]["Accuracy"] == 39.0
+    assert result == {"score": 0.5, "also": {"charts/return": 3.0, "deep.er": 1.0, "seed": 7.0}}
+    assert reports[0] == {"ready": True}
+    assert [one["metrics"].get("loss") for one in reports[1:]] == [None, 1.0, 0.5, None]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("run_cap: 12", "command: ['${interpreter}', '${program}', '${envvar:HOME}']", "has no value here"),
-        ("metric: {name: loss, goal: minimize}\n", "", "metric: must be"),
+        ("${args_no_boolean_flags}", "${envvar:HOME}", "has no value here"),
+        ("metric: {name: loss (%), goal: minimize}\n", "", "metric: must be"),
     ],
 )
 def test_a_sweep_that_cannot_be_carried_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,6 @@ def numbers(data: Mapping[str, Any], above: str = "") -> dict[str, float]:
         if isinstance(value, Mapping):
             found |= numbers(value, f"{above}{name}.")
         elif not isinstance(value, str | bytes):
-            try:
+            with suppress(TypeError, ValueError, RuntimeError):  # a picture, a list, or an array of several numbers
                 found[f"{above}{name}"] = float(value.item() if hasattr(value, "item") else value)
-            except (TypeError, ValueError, RuntimeError):
-                continue  # a picture, a list, or an array of several numbers
     return found
