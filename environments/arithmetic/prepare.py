@@ -121,18 +121,22 @@ def untrained(words: PreTrainedTokenizerFast) -> PreTrainedModel:
 def warm_up(model: PreTrainedModel, words: PreTrainedTokenizerFast, asked: list[str], how: Settings) -> None:
     """Show the model `how.steps` batches of answers; only answers count in the loss."""
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
     draw = random.Random(how.seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=how.learning_rate, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, how.steps)
     model.train()
     for step in range(how.steps):
-        rows = [_example(words, question, draw, how) for question in draw.choices(asked, k=how.batch_size)]
-        longest = max(len(tokens) for tokens, _ in rows)
-        ids = torch.tensor([row + [words.pad_token_id] * (longest - len(row)) for row, _ in rows])
-        counted = [[IGNORED] * at + row[at:] + [IGNORED] * (longest - len(row)) for row, at in rows]
+        ids, counted = [], []
+        for question in draw.choices(asked, k=how.batch_size):
+            before = words.encode(f"{USER}{question}{ASSISTANT}")
+            said = words.encode(demonstration(question, draw, how) + END)
+            ids.append(torch.tensor(before + said))
+            counted.append(torch.tensor([IGNORED] * len(before) + said))
         # Padding comes last, where nothing that counts can see it: no attention mask is needed.
-        loss = model(input_ids=ids, labels=torch.tensor(counted)).loss
+        labels = pad_sequence(counted, batch_first=True, padding_value=IGNORED)
+        loss = model(input_ids=pad_sequence(ids, True, words.pad_token_id), labels=labels).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -142,15 +146,6 @@ def warm_up(model: PreTrainedModel, words: PreTrainedTokenizerFast, asked: list[
             sys.stdout.write(f"warm-up: step {step} of {how.steps}, loss {loss.item():.3f}\n")
             sys.stdout.flush()
     model.eval()
-
-
-def _example(
-    words: PreTrainedTokenizerFast, question: str, draw: random.Random, how: Settings
-) -> tuple[list[int], int]:
-    """The tokens of one question and its answer, and where the answer begins."""
-    asked: list[int] = words.encode(f"{USER}{question}{ASSISTANT}")
-    said: list[int] = words.encode(demonstration(question, draw, how) + END)
-    return asked + said, len(asked)
 
 
 def base(folder: Path, asked: list[str], how: Settings) -> None:

@@ -94,9 +94,7 @@ def _start(plan: dict[str, Any]) -> int:
             stage = "executing"
             os.execve(plan["argv"][0], plan["argv"], plan["env"])
         except (OSError, ValueError) as fault:
-            path = getattr(fault, "filename", None)
-            why = (getattr(fault, "strerror", None) or str(fault)) + (f" ({path})" if path else "")
-            os.write(say, json.dumps({stage: True, "why": why}).encode() + b"\n")
+            os.write(say, json.dumps({stage: True, "why": str(fault)}).encode() + b"\n")
         os._exit(127)
     os.close(say)
     with os.fdopen(hear, "rb") as pipe:
