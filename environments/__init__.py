@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from environments import earlier_trials, plugins
 from environments.judges import Judge, Misbehaved
@@ -99,15 +99,6 @@ class Environment(BaseModel):
     """Parameters that every trial gets unchanged."""
     guards: dict[Annotated[str, Field(pattern=METRIC)], Guard] = Field(default_factory=dict)
     """Metrics measured besides the objective that may not get much worse, by name (a key of `Score.also`)."""
-
-    @field_validator("guards", mode="before")
-    @classmethod
-    def _guarded_as_the_objective(cls, guards: Any, info: ValidationInfo) -> object:
-        """A guard that states no direction has the objective's."""
-        if not isinstance(guards, Mapping):
-            return guards
-        way = {key: value for key, value in info.data.items() if key == "direction"}
-        return {name: way | own if isinstance(own, dict) else own for name, own in guards.items()}
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Environment:
@@ -266,6 +257,9 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     own["judge"] = plugins.validated(cls, table.pop(kind, {}), f"{source}: [{kind}]")
     if trainer in SECTIONS:
         own["remote"] = plugins.validated(SECTIONS[trainer], table.pop(trainer, {}), f"{source}: [{trainer}]")
+    if isinstance(guards := table.get("guards"), dict):  # one that states no direction has the objective's
+        way = {"direction": table.get("direction")}
+        own["guards"] = {name: way | guard if isinstance(guard, dict) else guard for name, guard in guards.items()}
     return plugins.validated(Environment, table | own, source)
 
 

@@ -74,8 +74,9 @@ def plan(
     if platform.machine() not in seccomp.ARCHITECTURES:
         raise OSError("there is no system call filter for this kind of processor")
     if level == "bwrap":
-        command, filter = bwrap(view, cwd=cwd, scratch_bytes=scratch_bytes), seccomp.behind_namespaces(view.network)
-        return {"argv": [*command, *argv], "inner": 3, "landlock": None, "filter": filter.hex()}
+        command = bwrap(view, cwd=cwd, scratch_bytes=scratch_bytes) + argv
+        filter = seccomp.behind_namespaces(view.network)
+        return {"argv": command, "inner": 3, "landlock": None, "filter": filter.hex()}
     if not (version := landlock_version()):
         raise OSError("this kernel has no Landlock (Linux 5.13 or later, CONFIG_SECURITY_LANDLOCK, lsm=landlock)")
     rules = {
