@@ -259,17 +259,13 @@ class Program:
         self._cleanup.callback(self._selector.close)
         self._launch(plan, cwd, pipes)
         self._hear()
+        os.set_blocking(self._noise.fileno(), False)
+        self._selector.register(self._noise, selectors.EVENT_READ)
+        self._selector.register(self._report, selectors.EVENT_READ)
         told = self._told
         if "started" in told:
-            os.set_blocking(self._noise.fileno(), False)
-            self._selector.register(self._noise, selectors.EVENT_READ)
-            self._selector.register(self._report, selectors.EVENT_READ)
             return
-        if not told:  # it hangs or has died: a program that it may have started must not run on unsupervised
-            self.process.kill()
-            self._end()
-        for pipe in self._pipes:
-            self._log.write(b"" if pipe is self.process.stdin else pipe.read())
+        self.kill()  # where it hangs or has died, a program that it may have started must not run on unsupervised
         said = " ".join(self._log.tail()[-3:])
         why = told.get("why") or f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {said}"
         if told.get("executing") and not self._wrapped:
