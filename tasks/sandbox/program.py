@@ -122,10 +122,9 @@ class ScrubbedLog:
         self._put(data[:end])
 
     def close(self) -> None:
-        if not self._file.closed:
-            self._put(self._line)
-            self._line = b""
-            self._file.close()
+        self._put(self._line)
+        self._line = b""
+        self._file.close()
 
     def _put(self, data: bytes) -> None:
         clear = scrub(data, self._secrets)
@@ -343,8 +342,7 @@ class Program:
 
     def terminate(self, grace: float) -> bool:
         """Ask all of its processes to end (SIGTERM); whether the program did so within `grace` seconds."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGUSR1)
+        self.process.send_signal(signal.SIGUSR1)
         return self.wait(grace) is not None
 
     def wait(self, seconds: float) -> int | None:
@@ -370,9 +368,8 @@ class Program:
 
     def _end_supervisor(self) -> None:
         """Have it end all processes and itself, and end what it left where it did not."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped it
+        self.process.terminate()
+        self.process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped it
         try:
             self.process.wait(SUPERVISOR_SECONDS)
         except subprocess.TimeoutExpired:
