@@ -36,7 +36,7 @@ from benchmarks.defects import (
     whole,
 )
 from benchmarks.tables import show
-from tasks.editing.formats import Form, changed
+from tasks.editing.formats import changed
 from tasks.editing.patches import EditFailed, git_environment
 
 EDITABLE = (NAME, "net.py")
@@ -47,7 +47,7 @@ GIT = ("git", "apply", "--recount", "--ignore-whitespace", "-C1")
 class Case:
     """An answer with a defect, the file it is for, and what it has to become; None if it has to be refused."""
 
-    form: Form
+    form: str
     defect: str
     before: str
     answer: str
@@ -56,7 +56,7 @@ class Case:
 
 def cases(each: int, seed: int) -> Iterator[Case]:
     """So many answers for each defect, and four times as many with several."""
-    kinds: list[tuple[Form, Defect, Defect, Defect]] = [("diff", none, none, defect) for defect in DEFECTS]
+    kinds: list[tuple[str, Defect, Defect, Defect]] = [("diff", none, none, defect) for defect in DEFECTS]
     kinds += [("diff", none, none, several)] * 4
     kinds += [("search_replace", first, blocks, second) for first, second in BLOCK_DEFECTS]
     kinds += [("whole_file", first, whole, second) for first, second in FILE_DEFECTS]
@@ -75,7 +75,7 @@ def cases(each: int, seed: int) -> Iterator[Case]:
 def ours(case: Case) -> str | None:
     """What becomes of the file; None when the answer is refused."""
     try:
-        return changed(case.answer, {NAME: case.before}, EDITABLE, case.form)[NAME]
+        return changed(case.answer, {NAME: case.before}, EDITABLE)[NAME]
     except EditFailed:
         return None
 

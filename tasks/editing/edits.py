@@ -53,7 +53,7 @@ def sources(folder: Path) -> dict[str, str]:
 
 def changed(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
     """See `formats.changed`. Raises EditFailed also where an answer cannot be read within limits."""
-    return _read(formats.changed, answer, dict(files), [*editable], "any")
+    return _read(formats.changed, answer, dict(files), [*editable])
 
 
 def diff_of(before: Mapping[str, str], after: Mapping[str, str]) -> str:

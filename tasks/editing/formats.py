@@ -19,17 +19,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from tasks.editing import patches
 from tasks.editing.patches import EditFailed
 from tasks.system.redact import capped
 
-Form = Literal["search_replace", "whole_file", "diff", "any"]
 FENCE = re.compile(r"^(`{3,}|~{3,})([^`]*)$")
 """At the beginning of its line: with a blank before it, it is a line of a diff."""
 FILE = re.compile(r"(?<![\w/])(?:[\w-]|\.{0,2}/)[\w./-]*\.(?:py|pyi|md|txt|toml|json|ya?ml|cfg|ini|sh|c|cpp|h|rs)\b")
 """A file name in a sentence."""
+DIFF = re.compile(r"^(?:diff --git |@@|--- .*\n\+\+\+ )", re.MULTILINE)
+"""The beginning of a diff, or of a hunk."""
 LINE_CHARACTERS = 300
 """Characters of a line in which a name, or words that stand for omitted lines, are looked for."""
 DOTS = r"(?:\.\.\.|\u2026)"
@@ -62,8 +63,8 @@ class Block(NamedTuple):
     replace: tuple[str, ...]
 
 
-def changed(text: str, files: Mapping[str, str], editable: Sequence[str], form: Form) -> dict[str, str]:
-    """The whole new text of each file that an answer changes, by name; `any` recognises the format.
+def changed(text: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
+    """The whole new text of each file that an answer in any of the formats changes, by name.
 
     Raises:
         EditFailed: there is no such edit in it, it does not apply to one place only, it touches another file, it
@@ -71,8 +72,8 @@ def changed(text: str, files: Mapping[str, str], editable: Sequence[str], form: 
     """
     answer = _unix(text)
     plain = {name: _unix(before) for name, before in files.items()}
-    readers = {"search_replace": _by_blocks, "whole_file": _by_whole_files, "diff": _by_diff}
-    read = readers[form if form != "any" else _form(answer)]
+    is_blocks = any(OPEN.match(line) for line in answer.split("\n"))
+    read = _by_blocks if is_blocks else _by_diff if DIFF.search(answer) else _by_whole_files
     after = dict[str, str]()
     for name, made in read(answer, plain, editable).items():
         is_windows = name in files and plain[name] != files[name]
@@ -89,17 +90,6 @@ def _unix(text: str) -> str:
     return text.replace("\r\n", "\n") if text.count("\r\n") == text.count("\n") else text
 
 
-def _form(answer: str) -> str:
-    lines = answer.split("\n")
-    if any(OPEN.match(line) for line in lines):
-        return "search_replace"
-    if _is_diff(lines):
-        return "diff"
-    if _fences(answer):
-        return "whole_file"
-    raise EditFailed("the answer holds no edit: no block `<<<<<<< SEARCH`, no unified diff and no fenced file")
-
-
 def _by_blocks(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
     """The texts of the files that the blocks name, after all of them; each has to match exactly once."""
     every = _blocks(answer, editable)
@@ -113,7 +103,7 @@ def _by_blocks(answer: str, files: Mapping[str, str], editable: Sequence[str]) -
 
 
 def _blocks(answer: str, editable: Sequence[str]) -> list[Block]:
-    """The blocks of an answer; EditFailed without any, or where one is broken or names no editable file."""
+    """The blocks of an answer; EditFailed where one is broken or names no editable file."""
     every, above = list[Block](), ""
     lines = iter(answer.split("\n"))
     for line in lines:
@@ -126,8 +116,6 @@ def _blocks(answer: str, editable: Sequence[str]) -> list[Block]:
         elif line.strip():
             # A fence may be around the block.
             above = f"{above[:LINE_CHARACTERS]} {line}" if FENCE.match(line) else line
-    if not every:
-        raise EditFailed("no block found: begin each with a line `<<<<<<< SEARCH`, and end it with `>>>>>>> REPLACE`")
     return every
 
 
@@ -187,16 +175,6 @@ def _by_diff(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> 
     return patches.patched_by_text(files, "".join(f"{_prefixed(line, editable)}\n" for line in lines), editable)
 
 
-def _is_diff(lines: Sequence[str]) -> bool:
-    """Whether an answer holds the beginning of a hunk or the names of a diff."""
-    return any(_begins_diff(lines, at) for at in range(len(lines)))
-
-
-def _begins_diff(lines: Sequence[str], at: int) -> bool:
-    is_head = lines[at].startswith("--- ") and "".join(lines[at + 1 : at + 2]).startswith("+++ ")
-    return is_head or lines[at].startswith(("diff --git ", "@@"))
-
-
 def _prefixed(line: str, editable: Sequence[str]) -> str:
     """The line of a head, `--- lib/net.py`, with the letter that git takes away; any other as it is."""
     sign, name = line[:4], line[4:].partition("\t")[0].strip()
@@ -204,15 +182,11 @@ def _prefixed(line: str, editable: Sequence[str]) -> str:
 
 
 def _diff(answer: str) -> list[str]:
-    """The lines of the diff in an answer: those in fences, or else from its head to the end of the answer."""
-    fenced = [_trimmed(fence.body) for fence in _fences(answer) if _is_diff(fence.body)]
-    if fenced:
-        return [line for body in fenced for line in body]
-    lines = answer.split("\n")
-    begin = next((at for at in range(len(lines)) if _begins_diff(lines, at)), None)
-    if begin is None:
-        raise EditFailed("no hunk of a unified diff found: write `--- a/NAME`, `+++ b/NAME`, `@@ ... @@` and its lines")
-    return _trimmed([*takewhile(lambda line: line != "-- ", lines[begin:])])  # that begins a mailed patch's signature
+    """The lines of the diff in an answer: those in fences, or else all; git leaves out what is before a head."""
+    fenced = [_trimmed(fence.body) for fence in _fences(answer) if DIFF.search("\n".join(fence.body))]
+    # A mailed patch's signature begins so.
+    plain = _trimmed([*takewhile(lambda line: line != "-- ", answer.split("\n"))])
+    return [line for body in fenced for line in body] or plain
 
 
 def _trimmed(lines: Sequence[str]) -> list[str]:
@@ -237,7 +211,7 @@ def _by_whole_files(answer: str, files: Mapping[str, str], editable: Sequence[st
         _check_complete(fence.body, files.get(name, "").split("\n"), name)
         texts[name] = "\n".join(fence.body) + "\n"
     if not texts:
-        raise EditFailed("no fenced block found: write the whole new file between ```python and ```")
+        raise EditFailed("the answer holds no edit: no block `<<<<<<< SEARCH`, no unified diff and no fenced file")
     return texts
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import ConfigDict, SecretStr, ValidationError
 
+from blocks.model_settings import ModelSettings
 from environments.plugins import Refused, explain
 from tasks.llm import litellm_client
 from tasks.system import redact
@@ -25,35 +26,15 @@ PROBE_SECONDS = 10.0
 OLLAMA = "http://localhost:11434"
 
 
-class ModelOptions(BaseModel):
+class ModelOptions(ModelSettings):
     """A proposer's options for its model. Missing ones come from a saved LLM block."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     block: str | None = None
     """Name of a saved LLM block; without it and a model, the one called nightshift."""
     model: str | None = None
     """The model, as provider/name in LiteLLM's words. With a base URL the name alone will do."""
-    key_variable: str | None = Field(default=None, pattern=r"^[A-Za-z_]\w*$")
-    """Name of the environment variable that holds the key; never the key itself."""
-    max_output_tokens: int | None = Field(default=None, ge=1)
-    """Most tokens of one answer, its thoughts included; None: 8192, or 32768 for a model that is known to reason."""
-    timeout_seconds: float | None = Field(default=None, gt=0)
-    """Most seconds for one answer, all tries together; None: 300, in proportion more beyond 8192 tokens."""
-    base_url: str | None = Field(default=None, pattern="^https?://[^/]")
-    """Address of an OpenAI-compatible endpoint. A key is sent there only when key_variable names one."""
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    usd_per_million_input: float | None = Field(default=None, ge=0)
-    usd_per_million_output: float | None = Field(default=None, ge=0)
-
-    @model_validator(mode="after")
-    def _has_both_prices(self) -> Self:
-        given, got = self.usd_per_million_input, self.usd_per_million_output
-        if (given is None) != (got is None):
-            raise ValueError(
-                f"usd_per_million_input is {given} and usd_per_million_output is {got}: give both, or neither"
-            )
-        return self
 
 
 class Account(ModelOptions):
@@ -147,9 +128,9 @@ def check(account: Account, left: RemainingBudget) -> None:
         )
 
 
-def _values(source: BaseModel | None) -> dict[str, Any]:
+def _values(source: ModelSettings | None) -> dict[str, Any]:
     """The values for an account that are not None."""
-    own = Account.model_fields.keys() - {"model", "block", "key_variable", "key"}
+    own = ModelSettings.model_fields.keys() - {"key_variable"}
     return source.model_dump(include=own, exclude_none=True) if source else {}
 
 

@@ -99,7 +99,9 @@ def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: 
         *(account.model, account.base_url, tuple(messages), account.temperature),
         *(account.answer_tokens, len(brief.refusals), brief.seed),
     )
-    answer = recorded_answer(brief.traces, request)
+    earlier = [trace.answer for trace in recorded(brief.traces) if trace.digest == request.digest]
+    # One from which a secret was taken is not as it came.
+    answer = next((one for one in earlier if one and "[secret" not in one.text), None)
     if answer is None:
         _check_limits(account, request.messages, brief, bought)
         answer = _buy(account, request, brief)
@@ -118,19 +120,11 @@ def _check_limits(account: Account, messages: Sequence[Message], brief: Brief, b
         return
     given = litellm_client.count(account.model, messages)
     most = Usage(1, given, account.answer_tokens, account.usd(given, account.answer_tokens))
-    spent = sum((refusal.usage for refusal in brief.refusals), bought)
-    for limit, name, so_far, more in (
-        (left.tokens, "tokens", spent.tokens, most.tokens),
-        (left.usd, "USD", spent.usd, most.usd),
-    ):
-        if limit is None:
-            continue
-        kept = f"{name} left to the campaign = {limit:g}"
-        if so_far is None or more is None:
-            raise _unavailable(account, f"{kept} cannot be kept, since not every price is known")
-        if so_far + more > limit:
-            reason = f"{kept}, {so_far:.4g} spent, and one more answer may take {more:.4g}"
-            raise _unavailable(account, f"the limit is reached: {reason}")
+    total = sum((refusal.usage for refusal in brief.refusals), bought + most)
+    for limit, name, used in ((left.tokens, "tokens", total.tokens), (left.usd, "USD", total.usd)):
+        if limit is not None and (used is None or used > limit):
+            more = "not every price is known" if used is None else f"with one more answer it may be {used:.4g}"
+            raise _unavailable(account, f"the limit is reached: {limit:g} {name} are left to the campaign, and {more}")
 
 
 def _buy(account: Account, request: RecordedRequest, brief: Brief) -> Answer:
@@ -225,13 +219,6 @@ def recorded(folder: Path | None) -> list[Trace]:
     """The traces of a trial, in their order."""
     paths = sorted((folder / FOLDER).glob("*.json")) if folder else ()
     return [TRACE.validate_json(path.read_bytes()) for path in paths]
-
-
-def recorded_answer(folder: Path | None, request: RecordedRequest) -> Answer | None:
-    """The answer that this request has had at this folder; None when it has had none."""
-    answers = [trace.answer for trace in recorded(folder) if trace.digest == request.digest]
-    # One from which a secret was taken is not as it came.
-    return next((answer for answer in answers if answer and "[secret" not in answer.text), None)
 
 
 def keep(

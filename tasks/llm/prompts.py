@@ -29,7 +29,7 @@ from environments.plugins import Refused
 from environments.space import Choice, Int, Parameter, Space
 from tasks.describe import mean_of
 from tasks.numbers import number
-from tasks.proposing.brief import NO_PROBLEM, Brief, RemainingBudget
+from tasks.proposing.brief import NO_PROBLEM, Brief
 from tasks.stats.champion import champion_estimate
 from tasks.stats.predictions import effect, record
 from tasks.system.redact import capped, clean, one_line, quote, scrub_text
@@ -66,9 +66,7 @@ def render(name: str, problem: Environment, **values: object) -> str:
     try:
         template = _templates(problem.folder / OURS.name).get_template(f"{name}.md")
         return template.render(DEFAULTS | {"problem": problem} | values).strip() + "\n"
-    except RecursionError as endless:
-        raise Refused(f"prompt {name}.md includes itself: write into your file what you need of ours") from endless
-    except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, OSError) as wrong:
+    except Exception as wrong:  # a template may raise anything, and a part may include itself
         # A fault in a part is told with the part's own place.
         line = f", line {wrong.lineno}" if isinstance(wrong, jinja2.TemplateSyntaxError) else ""
         raise Refused(
@@ -113,18 +111,11 @@ def told(brief: Brief) -> SimpleNamespace:
     luck, predictions = champion_estimate(history), record(history)
     reasons = [f"trial {trial.number}: {why}" for trial in history for why in trial.proposal.turned_down]
     return SimpleNamespace(
-        budget=_budget(problem),
-        guards="; ".join(
-            f"{name} ({guard.direction}), may get worse by {guard.margin:g}" for name, guard in problem.guards.items()
-        ),
         program_md=_program_md(problem.folder / "program.md"),
-        fixed=", ".join(f"{name} = {json.dumps(value)}" for name, value in problem.fixed.items()),
         space="\n".join(_parameter(name, one, brief) for name, one in brief.space.items()),
         files="\n\n".join(_file(name, text) for name, text in brief.files.items()),
         champion=_champion(history),
-        noise=f"Trainings of one program differ by luck: their standard deviation is about {number(luck.sd)}."
-        if luck and math.isfinite(luck.sd)
-        else "",
+        noise=number(luck.sd) if luck and math.isfinite(luck.sd) else "",
         keep_rule=brief.keep_rule,
         history=trials(brief.space, history),
         predictions=predictions.words if predictions else "",
@@ -139,15 +130,9 @@ def told(brief: Brief) -> SimpleNamespace:
             f"trial {taken}: {changes(brief.space, now, one)}: {one_line(one.rationale, WIDTH)}"
             for taken, one in sorted(brief.pending.items())
         ),
-        left=_left(brief.left, len(brief.pending)),
+        left=brief.left,
+        under_way=len(brief.pending),
     )
-
-
-def _budget(problem: Environment) -> str:
-    """The budget of one training, such as `12 s on cpu`."""
-    cores = f" of {problem.cores} cores" if problem.cores > 1 and problem.device == "cpu" else ""
-    steps = f", {problem.budget_steps:,} steps at most" if problem.budget_steps else ""
-    return f"{problem.budget_seconds:g} s on {problem.device}{cores}{steps}"
 
 
 def _program_md(path: Path) -> str:
@@ -188,10 +173,8 @@ def changes(space: Space, old: Proposal | None, new: Proposal, short: bool = Fal
     for name in (name for name in space if name in new.params and new.params[name] != before.get(name)):
         was = f"{json.dumps(_rounded(before[name]))} -> " if name in before and not short else ""
         parts.append(f"{name} {was}{json.dumps(_rounded(new.params[name]))}")
-    edit = old.edit if old else None
-    if new.edit != edit:
-        signs = Counter(line[0] for line in _own_lines(new.edit or "", edit))
-        parts.append(f"program edited (+{signs['+']} -{signs['-']} lines)")
+    if new.edit != (old.edit if old else None):
+        parts.append("program edited")
     return ", ".join(parts) or "nothing"
 
 
@@ -301,17 +284,6 @@ def _imported(brief: Brief) -> str:
         parts = (score, one_line(params, WIDTH), one_line(one.note, WIDTH))
         lines.append(f"{place} of {len(brief.imported)}: {': '.join(filter(None, parts))}")
     return listed(lines)
-
-
-def _left(left: RemainingBudget, under_way: int) -> str:
-    """The budget, without the trials that are under way."""
-    parts = (
-        "" if left.trials is None else f"{max(left.trials - under_way, 0.0):.3g} trials",
-        "" if left.seconds is None else f"{left.seconds / 60:.0f} minutes",
-        "" if left.usd is None else f"{left.usd:.2f} USD for language models",
-        "" if left.tokens is None else f"{left.tokens:,} tokens",
-    )
-    return f"{', '.join(filter(None, parts))}." if any(parts) else ""
 
 
 def data(text: str, lines: int, width: int = WIDTH) -> str:

@@ -14,18 +14,18 @@ from pathlib import Path
 
 from environments import Environment
 from environments.plugins import Refused
-from environments.space import Float, Parameter, Space
+from environments.space import Float, Space
 from tasks.editing.checks import meaning_of
 from tasks.editing.edits import EditFailed, diff_of, patched
 from tasks.numbers import number
-from tasks.proposing.axes import Axis
+from tasks.proposing.axes import Axis, point_of
 from tasks.proposing.brief import Brief, Suggestion
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.reader import Unreadable, read
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.train import NO_CHECKPOINT, Cut, run_program
-from tasks.trial import History, Params, Proposal, Trial, Value, best
+from tasks.trial import History, Params, Proposal, Trial, best
 
 SMOKE_SECONDS = 3.0
 """Training time of the run that shows whether an edited program works at all."""
@@ -106,19 +106,14 @@ class ProposalChecks:
 
 def is_same_point(space: Space, one: Params, other: Params) -> bool:
     """Whether every parameter of the space is as good as equal in both."""
+    axes = [Axis(name, parameter) for name, parameter in space.items()]
+    here, there = point_of(axes, one), point_of(axes, other)
+    if here is None or there is None:  # one lies outside of the space
+        return all(repr(one.get(name)) == repr(other.get(name)) for name in space)
     return all(
-        name in one and name in other and _is_same(parameter, one[name], other[name])
-        for name, parameter in space.items()
+        abs(axis.fraction(a) - axis.fraction(b)) <= (TOLERANCE if isinstance(axis.parameter, Float) else 0.0)
+        for axis, a, b in zip(axes, here, there, strict=True)
     )
-
-
-def _is_same(parameter: Parameter, one: Value, other: Value) -> bool:
-    axis = Axis("", parameter)
-    try:
-        apart = abs(axis.fraction(axis.number(one)) - axis.fraction(axis.number(other)))
-    except ValueError:  # one lies outside of the space
-        return repr(one) == repr(other)
-    return apart <= (TOLERANCE if isinstance(parameter, Float) else 0.0)
 
 
 def meaning(files: Mapping[str, str]) -> dict[str, str]:

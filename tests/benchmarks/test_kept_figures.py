@@ -61,7 +61,7 @@ def test_the_published_walker_is_an_environment_and_its_best_an_edit_of_our_prog
     environment = environments.load(folder)
     assert (environment.defaults["num_envs"], environment.budget_seconds) == (4, 720)
     program = (CHECKOUT / "tasks/trainers/ppo.py").read_text()
-    edited = changed((folder / "best.diff").read_text(), {"train.py": program}, ("train.py",), "diff")["train.py"]
+    edited = changed((folder / "best.diff").read_text(), {"train.py": program}, ("train.py",))["train.py"]
     assert edited.count("nn.ELU()") == 3
 
 

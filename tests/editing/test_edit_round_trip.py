@@ -45,11 +45,11 @@ EDITABLE = ("train.py", "lib/net.py", "notes.txt")
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(PIECE, max_size=14), st.sampled_from(["search_replace", "whole_file", "diff", "any"]))
-def test_whatever_is_answered_only_editable_files_change_and_they_do_change(pieces: list[str], form: str) -> None:
+@given(st.lists(PIECE, max_size=14))
+def test_whatever_is_answered_only_editable_files_change_and_they_do_change(pieces: list[str]) -> None:
     before = dict(FILES)
     try:
-        found = changed("\n".join(pieces), before, EDITABLE, form)  # type: ignore[arg-type]
+        found = changed("\n".join(pieces), before, EDITABLE)
     except EditFailed:
         pass
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.editing.formats import Form, changed
+from tasks.editing.formats import changed
 from tasks.editing.patches import EditFailed
 
 PROGRAM = """\
@@ -34,16 +34,16 @@ DIFF = "--- a/train.py\n+++ b/train.py\n@@ -1,5 +1,5 @@\n import math\n \n-rate 
 WHOLE = f"train.py\n```python\n{LOWER}```\n"
 
 
-def made(answer: str, form: Form = "any", before: str = PROGRAM, editable: tuple[str, ...] = TWO) -> str:
+def made(answer: str, before: str = PROGRAM, editable: tuple[str, ...] = TWO) -> str:
     """What an answer makes of train.py, and of nothing else."""
-    found = changed(answer, {"train.py": before}, editable, form)
+    found = changed(answer, {"train.py": before}, editable)
     assert list(found) == ["train.py"]
     return found["train.py"]
 
 
-def reason(answer: str, form: Form = "any", before: str = PROGRAM, editable: tuple[str, ...] = TWO) -> str:
+def reason(answer: str, before: str = PROGRAM, editable: tuple[str, ...] = TWO) -> str:
     with pytest.raises(EditFailed) as refused:
-        changed(answer, {"train.py": before}, editable, form)
+        changed(answer, {"train.py": before}, editable)
     return str(refused.value)
 
 
@@ -55,13 +55,9 @@ def hunk(*lines: str, head: str = "@@ ... @@") -> str:
     return "\n".join(["--- a/train.py", "+++ b/train.py", head, *lines]) + "\n"
 
 
-@pytest.mark.parametrize(
-    ("form", "answer"), [("search_replace", f"train.py\n{BLOCK}"), ("diff", DIFF), ("whole_file", WHOLE)]
-)
-def test_the_form_of_an_answer_is_seen_from_the_answer(form: Form, answer: str) -> None:
-    assert made(answer, form) == made(answer, "any") == LOWER
-    for other in {"search_replace", "diff", "whole_file"} - {form}:
-        assert "found" in reason(answer.replace("```", ""), other)  # type: ignore[arg-type]
+@pytest.mark.parametrize("answer", [f"train.py\n{BLOCK}", DIFF, WHOLE])
+def test_the_form_of_an_answer_is_seen_from_the_answer(answer: str) -> None:
+    assert made(answer) == LOWER
 
 
 @pytest.mark.parametrize(
@@ -75,7 +71,7 @@ def test_the_form_of_an_answer_is_seen_from_the_answer(form: Form, answer: str) 
     ],
 )
 def test_blocks_are_found_however_they_are_dressed(answer: str) -> None:
-    assert made(answer, "search_replace", editable=ONE) == LOWER
+    assert made(answer, editable=ONE) == LOWER
 
 
 def test_what_is_searched_has_to_be_there_once() -> None:
@@ -88,7 +84,7 @@ def test_what_is_searched_has_to_be_there_once() -> None:
 
 
 def test_an_empty_search_makes_a_new_file_and_never_replaces_one() -> None:
-    assert changed(block("", "x = 1\n", "lib/net.py"), FILES, TWO, "any") == {"lib/net.py": "x = 1\n"}
+    assert changed(block("", "x = 1\n", "lib/net.py"), FILES, TWO) == {"lib/net.py": "x = 1\n"}
     assert "SEARCH is empty, which makes a new file, and train.py is there already" in reason(block("", "x = 1\n"))
     assert "there is no file lib/net.py yet" in reason(block("x = 1\n", "", "lib/net.py"))
 
@@ -135,16 +131,16 @@ EACH = ("     total = 0", "     for each in range(step):", "-        total += ea
     ],
 )
 def test_a_hunk_belongs_where_all_its_old_lines_are(answer: str, after: str) -> None:
-    assert made(answer, "diff", editable=ONE) == after
+    assert made(answer, editable=ONE) == after
 
 
 @pytest.mark.parametrize("head", ["@@ ... @@", "@@ -8,3 +8,3 @@", "@@ -7,4 +7,4 @@"], ids=["none", "place", "counts"])
 def test_of_several_places_only_numbers_that_are_all_right_tell_the_one(head: str) -> None:
-    said = reason(f"```diff\n{hunk(*EACH, head=head)}```", "diff", editable=ONE)
+    said = reason(f"```diff\n{hunk(*EACH, head=head)}```", editable=ONE)
     assert "several places" in said
     other = "@@ -4,1 +4,1 @@\n-rate = 0.1\n+rate = 0.2\n"  # one that is wrong makes the others not to be believed
     both = hunk(*EACH, head="@@ -7,3 +7,3 @@") + other
-    assert "several places" in reason(f"```diff\n{both}```", "diff", editable=ONE)
+    assert "several places" in reason(f"```diff\n{both}```", editable=ONE)
 
 
 @pytest.mark.parametrize(
@@ -162,14 +158,14 @@ def test_of_several_places_only_numbers_that_are_all_right_tell_the_one(head: st
     ],
 )
 def test_a_diff_that_is_not_clear_is_refused(answer: str, why: str) -> None:
-    assert why in reason(answer, "diff")
+    assert why in reason(answer)
 
 
 def test_a_diff_adds_a_file_and_speaks_of_the_newline_at_the_end() -> None:
     new = "--- /dev/null\n+++ b/lib/net.py\n@@ -0,0 +1,2 @@\n+x = 1\n+y = 2\n"
     for answer in (new, new.replace("b/lib", "lib")):
-        assert changed(answer, FILES, TWO, "any") == {"lib/net.py": "x = 1\ny = 2\n"}
-    assert changed(new + "\\ No newline at end of file\n", FILES, TWO, "any") == {"lib/net.py": "x = 1\ny = 2"}
+        assert changed(answer, FILES, TWO) == {"lib/net.py": "x = 1\ny = 2\n"}
+    assert changed(new + "\\ No newline at end of file\n", FILES, TWO) == {"lib/net.py": "x = 1\ny = 2"}
     last = hunk("-    return total - 1", "\\ No newline at end of file", "+    return total")
     assert made(last, before=PROGRAM[:-1]).endswith("return total\n")
 
@@ -183,7 +179,7 @@ def test_a_diff_adds_a_file_and_speaks_of_the_newline_at_the_end() -> None:
     ],
 )
 def test_a_whole_file_is_found_by_the_name_at_its_fence(answer: str) -> None:
-    assert made(answer, "whole_file") == LOWER
+    assert made(answer) == LOWER
 
 
 @pytest.mark.parametrize(
@@ -195,12 +191,12 @@ def test_a_whole_file_is_found_by_the_name_at_its_fence(answer: str) -> None:
         (WHOLE.removeprefix("train.py\n"), "names no file"),
         (f"{WHOLE}Try it:\n```bash\npython -V\n```\n", "names no file"),
         ("train.py\n```python\n\n```\n", "is empty"),
-        (LOWER, "no fenced block found"),
+        (LOWER, "no fenced file"),
         (WHOLE.replace("0.05", "0.1"), "the edit changes nothing"),
     ],
 )
 def test_a_file_that_is_not_whole_is_refused(answer: str, why: str) -> None:
-    assert why in reason(answer, "whole_file")
+    assert why in reason(answer)
 
 
 @pytest.mark.parametrize("name", ["judge.py", "lib/../train.py", "/etc/train.py", "Train.py"])

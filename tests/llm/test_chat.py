@@ -165,7 +165,7 @@ def test_a_reply_of_an_unknown_form_is_no_outage_and_shows_no_traceback() -> Non
 
 
 @pytest.mark.parametrize(
-    ("left", "name"), [(RemainingBudget(tokens=1000), "= 1000, 800 spent"), (RemainingBudget(usd=0.0015), "USD left")]
+    ("left", "name"), [(RemainingBudget(tokens=1000), "1000 tokens"), (RemainingBudget(usd=0.0015), "0.0015 USD")]
 )
 def test_what_is_left_is_as_of_the_beginning_of_the_trial(left: RemainingBudget, name: str) -> None:
     with FakeLLM(["yes"]) as server:

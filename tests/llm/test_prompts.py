@@ -167,7 +167,7 @@ def test_a_prompt_of_the_environment_stands_before_ours_in_the_whole_or_in_a_par
         ("edit", "{{ told.hystory }}", "has no attribute 'hystory'"),
         ("problem", "a\n{% if %}", "problem.md, line 2: "),
         ("edit", "{{ problem.__class__.__mro__ }}", "unsafe"),
-        ("edit", '{% include "edit.md" %} Be brave.', "edit.md includes itself"),
+        ("edit", '{% include "edit.md" %} Be brave.', "recursion depth"),
     ],
 )
 def test_a_wrong_prompt_is_found_before_it_is_needed(tmp_path: Path, name: str, text: str, why: str) -> None:
