@@ -13,7 +13,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -158,13 +158,17 @@ def _listen(program: Program, heard: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class AgentReport:
-    """An agent's own report at its end."""
+    """An agent's own report at its end, and what it has left."""
 
     message: str
     """Its last words."""
     usage: Usage
     error: str = ""
-    """That it failed, in its own words; empty when it says that it did not."""
+    """That it failed, in its own words, or why what it has left cannot be used; empty when neither is so."""
+    files: dict[str, str] = field(default_factory=dict)
+    """The whole texts of the files that it has changed, by name."""
+    proposal: str = ""
+    """Its proposal.json."""
 
 
 def hear_anything(printed: str) -> AgentReport:

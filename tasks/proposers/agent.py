@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -36,16 +36,7 @@ PROMPT = (
 REASON_CHARACTERS, QUOTED_LINES = 400, 150
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    said: AgentReport
-    files: dict[str, str]
-    proposal: str
-    spoiled: str = ""
-    """Why its result cannot be used."""
-
-
-OUTCOME = TypeAdapter(_Outcome)
+REPORT = TypeAdapter(AgentReport)
 
 
 class Agent(Proposer):
@@ -84,14 +75,14 @@ class Agent(Proposer):
         place = brief.traces / "agent" / self._key(brief) if brief.traces else None
         stored = place / "outcome.json" if place else None
         if stored and stored.is_file():
-            return self._suggestion(brief, OUTCOME.validate_json(stored.read_bytes()))
+            return self._suggestion(brief, REPORT.validate_json(stored.read_bytes()))
         room = Path(tempfile.mkdtemp(prefix="nightshift-agent-"))
         try:
             outcome = self._ask(brief, room, place)
         finally:
             file_trees.remove(room)
         if stored:
-            write_atomic(stored, OUTCOME.dump_json(outcome, indent=1).decode() + "\n")
+            write_atomic(stored, REPORT.dump_json(outcome, indent=1).decode() + "\n")
         return self._suggestion(brief, outcome)
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
@@ -119,7 +110,7 @@ class Agent(Proposer):
         asked = repr((self, brief.seed, trials, brief.rejected, reasons)).encode(errors="replace")
         return f"{len(reasons) + 1:02d}-{hashlib.sha256(asked).hexdigest()[:8]}"
 
-    def _ask(self, brief: Brief, room: Path, place: Path | None) -> _Outcome:
+    def _ask(self, brief: Brief, room: Path, place: Path | None) -> AgentReport:
         """Run it in the folder `room`, and copy the task and its output to `place`."""
         program = shutil.which(self._setting.argv[0])
         if program is None:  # it has gone since the preflight
@@ -152,16 +143,17 @@ class Agent(Proposer):
             how = "says that it failed: " if said.error else ""
             raise Unavailable(f"{self._name} {how}{one_line(failure, REASON_CHARACTERS)}", said.usage)
         try:
-            return _Outcome(said, *working.read_back(work, handed, brief.problem.editable))
+            files, proposal = working.read_back(work, handed, brief.problem.editable)
         except EditFailed as spoiled:
-            return _Outcome(said, {}, "", str(spoiled))
+            return replace(said, error=str(spoiled))
+        return replace(said, files=files, proposal=proposal)
 
-    def _suggestion(self, brief: Brief, outcome: _Outcome) -> Suggestion:
-        said, files, before = outcome.said, outcome.files, start(brief)
-        if outcome.spoiled:
-            raise Unusable(f"{self._name}: {outcome.spoiled}", said.message, said.usage)
+    def _suggestion(self, brief: Brief, said: AgentReport) -> Suggestion:
+        files, before = said.files, start(brief)
+        if said.error:
+            raise Unusable(f"{self._name}: {said.error}", said.message, said.usage)
         try:
-            parsed, faults = ideas(outcome.proposal, brief.space, brief.problem.fixed)
+            parsed, faults = ideas(said.proposal, brief.space, brief.problem.fixed)
         except Misread as wrong:
             parsed, faults = [], [str(wrong)]
         if not parsed:

@@ -209,7 +209,7 @@ def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Pa
     cases = {
         ("baseline", '{"x": 1}'): (None, "give --on ENVIRONMENT"),
         ("baseline", '{"y": 1}'): (folder, "unknown parameter 'y'"),
-        ("baseline", str(tmp_path / "bad.diff")): (folder, "bad.diff: the edit does not apply: the old lines"),
+        ("baseline", str(tmp_path / "bad.diff")): (folder, "bad.diff: the edit does not apply"),
         ("baseline", "night"): (tmp_path / "nowhere", "has no environment.toml"),
     }
     for (a, b), (on, why) in cases.items():

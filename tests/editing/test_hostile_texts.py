@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,7 +13,7 @@ import pytest
 import environments
 from environments import Environment
 from tasks.editing.edits import EditFailed, apply_edit, changed, diff_of, patched
-from tasks.llm.answers import Misread, headed, ideas
+from tasks.llm.answers import ANSWER_LIMIT, Misread, headed, ideas
 from tasks.proposing.validation import meaning
 from tests.support.toy import quadratic
 
@@ -38,6 +39,11 @@ ANSWERS = {
     "nested arrays in a header": f'{{"rationale": "x", "params": {{"x": {"[" * 100_000}}}}}\n',
     "thoughts": "<think>" * 40_000 + "rationale",
     "beginnings of a block": "<<<<<<< SEARCH\n" * 40_000,
+    **{
+        piece: (piece * ANSWER_LIMIT)[:ANSWER_LIMIT]
+        for piece in ('{"params":', "```\n", '{"rationale": 1}\n', "</think>\n")
+    },
+    "unknown parameters": json.dumps({"rationale": "x", "params": {f"p{n}": 1 for n in range(30_000)}}),
     "names of files": "train.py " * 40_000 + "\n```\nx\n```\n",
 }
 

@@ -59,13 +59,13 @@ def main(name: str, act: str, folder: str) -> None:
 def play(act: str, here: pathlib.Path, folder: str) -> None:
     """Do what the act is; an unknown one does nothing.
 
-    `proposal: TEXT` leaves that text as proposal.json; `hang: N` and `detach: N` leave a `sleep N` behind.
+    `proposal: TEXT` leaves that text as proposal.json; `hang: N` leaves a `sleep N` behind, twice.
     """
     act, _, argument = act.partition(": ")
     if argument and act == "proposal":
         (here / "proposal.json").write_text(argument)
     elif argument:
-        leave(act, argument, here / "train.py")
+        hang(argument, here / "train.py")
     elif act in ACTS:
         ACTS[act](here, here / "train.py", folder)
 
@@ -84,13 +84,12 @@ def forbidden(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
     (here / "TASK.md").write_text("the score is 1000")
 
 
-def leave(act: str, seconds: str, train: pathlib.Path) -> None:
+def hang(seconds: str, train: pathlib.Path) -> None:
     """Two processes, one of which has detached itself and thrown its variables away."""
     train.write_text("RATE = 0.01\n")
     subprocess.Popen(["sleep", seconds], start_new_session=True, env={})
     subprocess.Popen(["sleep", seconds])
-    if act == "hang":
-        time.sleep(300)
+    time.sleep(300)
 
 
 def give_a_key_away(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
@@ -117,7 +116,6 @@ ACTS: dict[str, Act] = {
     "binary": lambda here, train, folder: train.write_bytes(b"\xff\xfe\x00"),
     "long": lambda here, train, folder: train.write_bytes(b"#" * (2**20 + 1)),
     "remove": lambda here, train, folder: train.unlink(),
-    "floods": lambda here, train, folder: [say("x" * 2**20) for _ in range(20)],
 }
 """What it does in its folder, by the name of the act."""
 
