@@ -6,8 +6,6 @@ import os
 import secrets
 from pathlib import Path
 
-from filelock import FileLock
-
 from tasks.system.files import write_atomic
 
 CODE = Path(__file__).parents[2]
@@ -52,6 +50,8 @@ def login_file(home: Path) -> Path:
 
 def make_login(home: Path) -> str:
     """The login, drawn at the first call and then kept; of several at once, one draws it."""
+    from filelock import FileLock  # which the process that reads foreign text does not have (tasks/sandbox/reader.py)
+
     path = login_file(home)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
