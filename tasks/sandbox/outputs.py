@@ -150,6 +150,7 @@ def _astray(entry: _Entry) -> str | None:
 
 def _content(entry: _Entry) -> str | None:
     """SHA-256 of a file's content, or a link's target; None for other entries and those that cannot be read."""
+    interrupt.check()
     file = None
     with safe_open.tolerating():
         if stat.S_ISLNK(entry.status.st_mode):
@@ -158,7 +159,6 @@ def _content(entry: _Entry) -> str | None:
             file = safe_open.open_file(entry.name, entry.folder)
     if file is None:
         return None
-    interrupt.check()
     with file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

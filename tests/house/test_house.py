@@ -19,7 +19,7 @@ PACKAGES = ("flows", "tasks", "blocks", "environments")
 HEAVY_FOR_TESTS = re.compile(
     r"datasets|huggingface_hub|litellm|matplotlib|mlflow|optuna|peft|safetensors|sklearn|torch|transformers|trl|verifiers"
 )
-SOURCE_LINES = 31_264
+SOURCE_LINES = 31_145
 """Only ever lowered."""
 
 
