@@ -19,11 +19,11 @@ class Api(httpx.Client):
     """A Prefect server's API, used as a `with` block."""
 
     def __init__(self, url: str, auth: tuple[str, str] | None = None) -> None:
-        super().__init__(base_url=url, auth=auth, timeout=20)
+        super().__init__(base_url=url, auth=auth, timeout=60)  # as Prefect's SQLite waits for its turn
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The answer, parsed from JSON; None where it is empty. Raises httpx.HTTPError if there is none."""
-        answer = retrying(90)(lambda: self.request(method, path, json=body).raise_for_status())
+        answer = retrying(180)(lambda: self.request(method, path, json=body).raise_for_status())
         return answer.json() if answer.content else None
 
 
