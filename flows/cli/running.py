@@ -41,6 +41,8 @@ def run(
 ) -> int:
     """Run a campaign in ENVIRONMENT (a name, a folder or a spec.toml), or resume the one of that --name.
 
+    Options are also keys of a spec.toml and fields of Prefect's form. Fixed ones stay when a campaign is resumed.
+
     Example: nightshift run cartpole --trials 20 --hours 8
 
     Args:

@@ -1,7 +1,7 @@
 """Spec: all that a campaign may be asked for, each option declared once.
 
 The form in the Prefect UI (flows/spec/flow.py), the options of `run` and `resume` (flows/cli/options.py), spec.toml and
-docs/options.md (flows/cli/reference.py) are made from it.
+docs/options.md (by cyclopts, from those) are made from it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,6 @@ import pytest
 from environments.plugins import Refused
 from flows.campaign import campaign
 from flows.certify import certify
-from flows.cli import reference
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.spec import OPTIONS, Spec, declared
 from tests.support.lazy import LazyModule
@@ -23,7 +24,7 @@ else:
     validation = LazyModule("prefect.utilities.schema_tools.validation")
 
 FORM = campaign.parameters.model_dump()
-PAGE = Path(__file__).parents[2] / "docs/options.md"
+CHECKOUT = Path(__file__).parents[2]
 
 
 def test_the_form_has_every_option_as_it_is_declared_and_none_of_two_types() -> None:
@@ -44,7 +45,11 @@ def test_the_flow_takes_every_option_by_itself_and_what_the_form_leaves_empty() 
 
 
 def test_the_page_of_options_is_up_to_date() -> None:
-    assert PAGE.read_text() == reference.page(), "run: python -m flows.cli.reference > docs/options.md"
+    command = [Path(sys.executable).parent / "cyclopts", "generate-docs", "flows/cli/app.py:app", "--format", "md"]
+    page = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    assert (CHECKOUT / "docs/options.md").read_text() == page, (
+        "cyclopts generate-docs flows/cli/app.py:app -o docs/options.md"
+    )
 
 
 def test_a_refused_run_ends_as_failed_with_the_sentence(server: str) -> None:
