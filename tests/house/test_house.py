@@ -16,9 +16,6 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("flows", "tasks", "blocks", "environments")
-HEAVY_FOR_TESTS = re.compile(
-    r"datasets|huggingface_hub|litellm|matplotlib|mlflow|optuna|peft|safetensors|sklearn|torch|transformers|trl|verifiers"
-)
 SOURCE_LINES = 31_145
 """Only ever lowered."""
 
@@ -60,22 +57,6 @@ def outside_of_type_checking(node: ast.AST) -> Iterator[ast.AST]:
             continue
         yield child
         yield from outside_of_type_checking(child)
-
-
-def test_no_test_file_imports_what_is_heavy_before_a_test_of_it_runs() -> None:
-    """Every worker of a test run collects every file. `LazyModule` imports on first use."""
-    imports = re.compile(rf"^(?:from|import) (?:{HEAVY_FOR_TESTS.pattern})\b", re.MULTILINE)
-    files = {path: path.read_text() for path in (CHECKOUT / "tests").rglob("*.py")}
-    suspects = {path: ast.parse(text) for path, text in files.items() if imports.search(text)}  # it may be in a string
-    found = {
-        str(path): name
-        for path, tree in suspects.items()
-        for node in tree.body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
-        if HEAVY_FOR_TESTS.fullmatch(name.partition(".")[0])
-    }
-    assert found == {}
 
 
 def test_the_source_has_no_more_lines_than_before() -> None:
