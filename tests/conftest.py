@@ -5,14 +5,12 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib.metadata
-import itertools
 import os
-import re
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,38 +94,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Together(config, log)
 
 
-_numbers = itertools.count()
-_failed = pytest.StashKey[bool]()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note what failed: the folder of such a test stays, to be looked at."""
-    report = yield
-    item.stash[_failed] = report.failed or item.stash.get(_failed, False)
-    return report
-
-
-@pytest.fixture
-def unmade_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where this test's files would lie. Not made: most tests have none."""
-    name = re.sub(r"\W", "_", request.node.name)[:26]  # no longer in all: a socket has a path of at most 107
-    return tmp_path_factory.getbasetemp() / f"{name}_{next(_numbers)}"
-
-
-@pytest.fixture
-def tmp_path(request: pytest.FixtureRequest, unmade_folder: Path) -> Iterator[Path]:
-    """As pytest's own, but removed at once: otherwise a later run of the tests removes all of it, which takes a minute."""
-    unmade_folder.mkdir(mode=0o700)
-    yield unmade_folder
-    if not request.node.stash.get(_failed, False):
-        shutil.rmtree(unmade_folder, ignore_errors=True)  # a process that is about to end may still write
-
-
 @pytest.fixture(autouse=True)
-def own_home(unmade_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test can reach the user's own runs/."""
-    monkeypatch.setenv("NIGHTSHIFT_HOME", str(unmade_folder / "runs"))
+    monkeypatch.setenv("NIGHTSHIFT_HOME", str(home))
 
 
 @pytest.fixture

@@ -5,17 +5,14 @@ Opt-in: `make test-docker`.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import json
 import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +24,8 @@ from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tests.support.prefect_api import put_automations
 from tests.support.processes import naming, wait_for
-from tests.support.toy import GREEDY, QUADRATIC, environment, nightshift, quadratic, slow, start
-from tests.support.workers import working
+from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start
+from tests.support.workers import launches, prefect, working
 
 # A Docker daemon of the tests' own, with its data in one folder, and the image of docker/Dockerfile built in it.
 
@@ -177,56 +174,27 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     assert mounts(folder) == []
 
 
-@dataclass(frozen=True)
-class Pool:
-    """A work pool whose trials are containers, on one server."""
-
-    engine: Engine
-    server: str
-    logs: Path
-
-    @contextlib.contextmanager
-    def worker(self, name: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A worker of the pool, on the daemon's machine, that starts one container at a time."""
-        never = ("--install-policy", "never")
-        with working(self.server, POOL, name, self.logs, *never, DOCKER_HOST=self.engine.host) as process:
-            yield process
-
-
 @pytest.fixture
-def pool(engine: Engine, lone_server: str, home: Path, tmp_path: Path) -> Pool:
-    """The deployment cpu-docker as it is written, but for where the campaigns are."""
+def server(engine: Engine, lone_server: str, home: Path, tmp_path: Path) -> Iterator[str]:
+    """One with a worker, on the daemon's machine, of cpu-docker as it is written, but for where the campaigns are."""
     home.mkdir(mode=0o700, exist_ok=True)
     put_automations(lone_server, silent=40)
     catalogue = tmp_path / "gpu.prefect.yaml"
     catalogue.write_text((CHECKOUT / "docker" / catalogue.name).read_text().replace("/srv/nightshift/runs", str(home)))
-    create = ["work-pool", "create", POOL, "--type", "docker", "--overwrite"]
-    ours(lone_server, sys.executable, "-m", "prefect", "--no-prompt", *create)
-    deploy = ["deploy", "--prefect-file", str(catalogue), "--name", POOL]
-    ours(lone_server, sys.executable, "-m", "prefect", "--no-prompt", *deploy)
-    return Pool(engine, lone_server, tmp_path)
-
-
-def deployed() -> dict[str, Any]:
-    """The job variables of cpu-docker in gpu.prefect.yaml."""
-    catalogue = yaml.safe_load((CHECKOUT / "docker/gpu.prefect.yaml").read_text())
-    (found,) = [one for one in catalogue["deployments"] if one["name"] == POOL]
-    variables: dict[str, Any] = found["work_pool"]["job_variables"]
-    return variables
-
-
-def ours(server: str, *line: str) -> None:
-    done = subprocess.run(line, cwd=CHECKOUT, env=environment(server), capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stdout + done.stderr
+    prefect(lone_server, "work-pool", "create", POOL, "--type", "docker", "--overwrite")
+    prefect(lone_server, "deploy", "--prefect-file", str(catalogue), "--name", POOL)
+    with working(lone_server, POOL, "docker", tmp_path, "--install-policy", "never", DOCKER_HOST=engine.host):
+        yield lone_server
 
 
 LONG = QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 120")
-ONE = ("--trials", "1", "--tracking", "off", *GREEDY)
 NEEDED = ("--cap-add=SYS_ADMIN", "--cap-add=NET_ADMIN", "--security-opt=seccomp=unconfined")
 
 
 def test_bubblewrap_works_in_a_container_with_what_the_deployment_gives_and_with_nothing_less(engine: Engine) -> None:
-    given = deployed()["container_create_kwargs"]
+    catalogue = yaml.safe_load((CHECKOUT / "docker/gpu.prefect.yaml").read_text())
+    (ours,) = [one for one in catalogue["deployments"] if one["name"] == POOL]
+    given = ours["work_pool"]["job_variables"]["container_create_kwargs"]
     options = [f"--cap-add={name}" for name in given["cap_add"]]
     options += [f"--security-opt={name}" for name in given["security_opt"]]
     assert {*options} >= {*NEEDED}
@@ -236,91 +204,52 @@ def test_bubblewrap_works_in_a_container_with_what_the_deployment_gives_and_with
     assert level(engine) in ("landlock", "none")
 
 
-def test_a_campaign_trains_ppo_in_containers_of_which_nothing_is_left(pool: Pool, home: Path) -> None:
-    with pool.worker("docker"):
-        done = nightshift(
-            "run", "cartpole", "--name", "night", "--trials", "1", "--launch", POOL, "--tracking", "off",
-            "--set", "startup_seconds=120", "--set", "budget_seconds=60", *GREEDY,
-            server=pool.server, seconds=900,
-        )  # fmt: skip
+def test_a_campaign_trains_ppo_in_containers_of_which_nothing_is_left(engine: Engine, server: str, home: Path) -> None:
+    done = nightshift(
+        "run", "cartpole", "--name", "night", "--trials", "1", "--launch", POOL, "--tracking", "off",
+        "--set", "startup_seconds=120", "--set", "budget_seconds=60", *GREEDY, server=server, seconds=900,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     history = Ledger.open("night").history()
     assert [one.number for one in history] == [0, 1]
     assert all(run.isolation == "bwrap" for one in history for run in one.runs)
-    asked = [event["run"] for event in launches(home, "asked")]  # a trial that is kept has a run of its own, untrained
+    # A trial that is kept has a run of its own, untrained.
+    asked = [event["run"] for event in launches(home / "night", "asked")]
     assert {run[:4] for run in asked} == {"0000", "0001"} and len(asked) == len(set(asked))
-    none_is_left(pool.engine)
+    none_is_left(engine)
 
 
 def test_a_trial_whose_container_is_killed_is_launched_again_and_none_is_doubled(
-    pool: Pool, home: Path, tmp_path: Path
+    engine: Engine, server: str, home: Path, tmp_path: Path
 ) -> None:
-    folder = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG)
-    with pool.worker("docker"), campaign(pool, str(folder), *ONE) as parent:
-        run = under_way(home, after="0000-1")
-        pool.engine.run("kill", container_of(pool.engine, home, run))
+    folder, night = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG), home / "night"
+
+    def under_way() -> list[dict[str, Any]]:
+        """The launches after the baseline's, while a program of the campaign runs."""
+        later = [event for event in launches(night, "asked") if event["run"] > "0000-1"]
+        return later if later and orphans.marked(f"launched/{Ledger.open('night').campaign.campaign_id}") else []
+
+    asked = ("run", str(folder), "--name", "night", "--launch", POOL, "--trials", "1", "--tracking", "off", *GREEDY)
+    with start(*asked, server=server) as parent:
+        killed = wait_for(under_way, 300)[-1]
+        label = f"label=io.prefect.flow-run-id={killed['flow_run_id']}"
+        engine.run("kill", engine.run("ps", "--quiet", "--filter", label).strip())
         said, _ = parent.communicate(timeout=900)
     assert parent.returncode == 0, said
-    (death,) = launches(home, "died")
-    assert death["run"] == run and "137" in death["reason"]
-    all_are_there_once(home, again=[run])
-    none_is_left(pool.engine)
-
-
-@contextlib.contextmanager
-def campaign(pool: Pool, *asked: str) -> Iterator[subprocess.Popen[str]]:
-    """A campaign called `night` whose trials are containers of the pool."""
-    parent = start("run", "--name", "night", "--launch", POOL, *asked, server=pool.server)
-    try:
-        yield parent
-    finally:
-        if parent.poll() is None:
-            os.killpg(parent.pid, signal.SIGKILL)
-            parent.communicate()
-
-
-def launches(home: Path, what: str) -> list[dict[str, Any]]:
-    """What happened to the launches of the campaign, of one kind."""
-    lines = (home / "night/events.jsonl").read_text().splitlines()
-    return [one for one in map(json.loads, lines) if one["event"] == "launch" and one["what"] == what]
-
-
-def under_way(home: Path, after: str = "") -> str:
-    """A run later than `after` whose program trains now; waits for one."""
-
-    def found() -> list[str]:
-        if not (home / "night/events.jsonl").exists():
-            return []
-        return [event["run"] for event in launches(home, "asked") if event["run"] > after and trains()]
-
-    wait_for(found, 300)
-    return found()[-1]
-
-
-def trains() -> bool:
-    """Whether a program of the campaign runs in a container now."""
-    return bool(orphans.marked(f"launched/{Ledger.open('night').campaign.campaign_id}"))
-
-
-def container_of(engine: Engine, home: Path, run: str) -> str:
-    """The container that does a run, by the label that the worker gives it."""
-    (asked,) = [event for event in launches(home, "asked") if event["run"] == run]
-    return engine.run("ps", "--quiet", "--filter", f"label=io.prefect.flow-run-id={asked['flow_run_id']}").strip()
+    (death,) = launches(night, "died")
+    assert death["run"] == killed["run"] and "137" in death["reason"]
+    history = Ledger.open("night").history()
+    assert sorted(done.order for done in history) == [0, 1]
+    for done in history:
+        assert done.score.value == pytest.approx((float(done.proposal.params["x"]) - 1) ** 2)
+    twice = [event["run"] for event in launches(night, "asked") if event["launch"] > 1]
+    assert twice == [killed["run"]]
+    none_is_left(engine)
 
 
 def none_is_left(engine: Engine) -> None:
     """Return once there is no container, running or ended; the last may still say goodbye to the server."""
     wait_for(lambda: engine.containers() == [], 120)
-
-
-def all_are_there_once(home: Path, again: Sequence[str] = ()) -> None:
-    """Every trial is decided once, with its own score, and nothing was asked for twice but what had died."""
-    history = Ledger.open("night").history()
-    assert sorted(done.order for done in history) == [0, 1]
-    for done in history:
-        assert done.score.value == pytest.approx((float(done.proposal.params["x"]) - 1) ** 2)
-    twice = [event["run"] for event in launches(home, "asked") if event["launch"] > 1]
-    assert twice == list(again)
 
 
 def level(engine: Engine, *options: str) -> str:

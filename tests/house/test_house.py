@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Set
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
 
+import grimp
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("flows", "tasks", "blocks", "environments")
-HEAVY_FOR_TESTS = re.compile(
-    r"datasets|huggingface_hub|litellm|matplotlib|mlflow|optuna|peft|safetensors|sklearn|torch|transformers|trl|verifiers"
-)
 SOURCE_LINES = 31_145
 """Only ever lowered."""
-
-
-def sources() -> list[Path]:
-    return [path for package in PACKAGES for path in (CHECKOUT / package).rglob("*.py")]
 
 
 def test_the_import_layers_hold() -> None:
@@ -34,52 +28,17 @@ def test_the_import_layers_hold() -> None:
 
 def test_no_circle_of_imports_between_files() -> None:
     """Those inside functions count; those for type checkers alone do not."""
-    modules = {".".join(p.relative_to(CHECKOUT).with_suffix("").parts).removesuffix(".__init__"): p for p in sources()}
-    graph = {name: imports(ast.parse(path.read_text()), modules.keys()) - {name} for name, path in modules.items()}
+    graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
+    imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     try:
-        TopologicalSorter(graph).prepare()
+        TopologicalSorter(imported).prepare()
     except CycleError as error:
         pytest.fail(" <- ".join(error.args[1]))
 
 
-def imports(tree: ast.AST, modules: Set[str]) -> set[str]:
-    """The modules of ours that a file imports; of a package, the module that the name stands for where it is one."""
-    found = set[str]()
-    for node in outside_of_type_checking(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            inner = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= inner & modules or {node.module}
-    return found & modules
-
-
-def outside_of_type_checking(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
-            continue
-        yield child
-        yield from outside_of_type_checking(child)
-
-
-def test_no_test_file_imports_what_is_heavy_before_a_test_of_it_runs() -> None:
-    """Every worker of a test run collects every file. `LazyModule` imports on first use."""
-    imports = re.compile(rf"^(?:from|import) (?:{HEAVY_FOR_TESTS.pattern})\b", re.MULTILINE)
-    files = {path: path.read_text() for path in (CHECKOUT / "tests").rglob("*.py")}
-    suspects = {path: ast.parse(text) for path, text in files.items() if imports.search(text)}  # it may be in a string
-    found = {
-        str(path): name
-        for path, tree in suspects.items()
-        for node in tree.body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
-        if HEAVY_FOR_TESTS.fullmatch(name.partition(".")[0])
-    }
-    assert found == {}
-
-
 def test_the_source_has_no_more_lines_than_before() -> None:
-    assert sum(len(path.read_text().splitlines()) for path in sources()) <= SOURCE_LINES
+    sources = [path for package in PACKAGES for path in (CHECKOUT / package).rglob("*.py")]
+    assert sum(len(path.read_text().splitlines()) for path in sources) <= SOURCE_LINES
 
 
 def test_the_readme_names_only_targets_that_the_makefile_has() -> None:
@@ -88,19 +47,13 @@ def test_the_readme_names_only_targets_that_the_makefile_has() -> None:
     assert {"demo", "test"} <= named <= targets
 
 
-def requirement(text: str) -> tuple[str, frozenset[str]]:
-    """The name and the version bounds of a requirement."""
-    name, bounds = re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?(.*)", text.replace(" ", "")).groups()  # type: ignore[union-attr]
-    return name.lower(), frozenset(bounds.split(","))
-
-
 def test_the_lock_is_that_of_the_declared_dependencies_from_the_public_index_alone() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     declared = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
     lock = (CHECKOUT / "uv.lock").read_text()
     (locked,) = [package for package in tomllib.loads(lock)["package"] if package["name"] == project["name"]]
     assert locked["version"] == project["version"]
-    assert {requirement(text) for text in declared} == {
-        requirement(f"{one['name']}{one['specifier']}") for one in locked["metadata"]["requires-dist"]
+    assert {(one.name.lower(), one.specifier) for one in map(Requirement, declared)} == {
+        (one["name"], SpecifierSet(one["specifier"])) for one in locked["metadata"]["requires-dist"]
     }, "pyproject.toml was changed: `uv lock`"
     assert set(re.findall(r"https?://[^/\"]*", lock)) == {"https://pypi.org", "https://files.pythonhosted.org"}

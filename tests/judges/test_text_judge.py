@@ -27,7 +27,7 @@ from tasks.store.workspace import TrialDir
 from tasks.trial import Run
 from tests.support import tiny_model
 from tests.support.act_programs import PipeCandidate
-from tests.support.fake_llm import Asked, FakeLLM, Reply, broken, rate_limited, truncated
+from tests.support.fake_llm import Asked, FakeLLM, Reply
 from tests.support.processes import alive
 from tests.support.toy import SANDBOX, folder_of
 
@@ -408,7 +408,7 @@ def test_every_prompt_is_completed_by_one_request_with_the_judges_sampling() -> 
 
 
 def test_a_server_that_takes_no_notice_of_n_is_asked_until_there_are_enough() -> None:
-    with FakeLLM([truncated("1"), Reply("2", usage=(9, 5)), Reply("3", usage=(9, 5))]) as server:
+    with FakeLLM([Reply("1", finish="length"), Reply("2", usage=(9, 5)), Reply("3", usage=(9, 5))]) as server:
         (told,) = asked_of(server, request("a", samples=3))
     assert [one["text"] for one in told["completions"]] == ["1", "2", "3"]
     assert [one["truncated"] for one in told["completions"]] == [True, False, False]
@@ -417,8 +417,8 @@ def test_a_server_that_takes_no_notice_of_n_is_asked_until_there_are_enough() ->
 
 
 def test_a_question_that_goes_on_failing_is_an_error_and_the_others_are_answered() -> None:
-    bad = {"gone": broken(502), "long": Reply("context is too long", status=400), "page": Reply(body="<html>")}
-    passing = {"busy": rate_limited()}
+    bad = {"gone": Reply(status=502), "long": Reply("context is too long", status=400), "page": Reply(body="<html>")}
+    passing = {"busy": Reply(status=429, headers={"Retry-After": "0"})}
 
     def script(asked: Asked) -> Reply:
         return bad.get(asked.last) or passing.pop(asked.last, choices("1", "2"))

@@ -20,10 +20,12 @@ from tasks.llm.chat import Message, ask
 from tasks.proposing.brief import Brief, Refusal, RemainingBudget, Unavailable, Unusable
 from tasks.system import interrupt, redact
 from tasks.trial import Usage
-from tests.support.fake_llm import Asked, FakeLLM, Reply, Script, broken, rate_limited, truncated
+from tests.support.fake_llm import Asked, FakeLLM, Reply, Script
 
 KEY = "sk-canary-5f0c1e77"
-HANGS = Reply(delay=float("inf"))
+THOUGHTS = {"reasoning_content": "six by nine"}
+CALL = {"tool_calls": [{"id": "1", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}]}
+HANGS = Reply(pause=float("inf"))
 QUESTION = (Message("system", "You are brief."), Message("user", "What next?"))
 
 
@@ -92,8 +94,12 @@ def test_the_key_of_the_usual_variable_is_not_sent_to_an_endpoint_of_ones_own(mo
 
 
 @pytest.mark.parametrize(
-    "trouble", [broken(500), broken(529), rate_limited(), rate_limited(None), Reply(cut=True), Reply(body="not JSON")]
-)
+    "trouble",
+    [
+        Reply(status=500), Reply(status=529), Reply(status=429), Reply(status=429, headers={"Retry-After": "0"}),
+        Reply(cut=True), Reply(body="not JSON"),
+    ],
+)  # fmt: skip
 def test_what_may_pass_is_tried_again(trouble: Reply) -> None:
     with FakeLLM([trouble, "here I am"]) as server:
         assert ask(account(server), QUESTION, brief()).text == "here I am"
@@ -104,7 +110,7 @@ def test_what_may_pass_is_tried_again(trouble: Reply) -> None:
     [
         (Reply("Incorrect API key", status=401), r"AuthenticationError \(401\): .*Incorrect API key"),
         (Reply("no such parameter", status=400), r"test at http://127.*: BadRequestError \(400\): .*no such para"),
-        (Reply(refusal="I cannot help."), r"refused: I cannot help\."),
+        (Reply(message={"content": None, "refusal": "I cannot help."}), r"refused: I cannot help\."),
         (Reply(finish="content_filter"), "refused: a content filter"),
     ],
 )
@@ -133,11 +139,11 @@ def test_a_signal_ends_the_waiting() -> None:
 @pytest.mark.parametrize(
     ("reply", "fault", "text"),
     [
-        (truncated('{"x": '), "was cut off at max_output_tokens = 8192: be brief", '{"x":'),
-        (Reply("", thoughts="hm", finish="length"), "all of it spent on thoughts", ""),
-        (Reply("", thoughts="hm"), "thoughts, and no answer after them", ""),
+        (Reply('{"x": ', finish="length"), "was cut off at max_output_tokens = 8192: be brief", '{"x":'),
+        (Reply(message=THOUGHTS, finish="length"), "all of it spent on thoughts", ""),
+        (Reply(message=THOUGHTS), "thoughts, and no answer after them", ""),
         (Reply("<think>hm"), "ends within its thoughts", ""),
-        (Reply("", called="read_file", finish="tool_calls"), "it called read_file in place of an answer", ""),
+        (Reply(message=CALL, finish="tool_calls"), "it called read_file in place of an answer", ""),
         (Reply(" \n"), "an empty answer", ""),
         (Reply(body='{"choices": []}'), "the reply holds no answer", ""),
         (Reply("x" * (2**19 + 1)), "the answer has 524289 characters", ""),
@@ -183,7 +189,7 @@ def test_what_is_left_is_as_of_the_beginning_of_the_trial(left: RemainingBudget,
 
 
 def test_what_was_asked_and_answered_is_kept(tmp_path: Path) -> None:
-    with FakeLLM([Reply("half a pair: \ud83d", thoughts="six by nine"), Reply(refusal="no")]) as server:
+    with FakeLLM([Reply("half a pair: \ud83d", message=THOUGHTS), Reply(message={"refusal": "no"})]) as server:
         assert ask(account(server), QUESTION, brief(tmp_path)).text.startswith("half a pair: ")
         with pytest.raises(Unavailable):
             ask(account(server), QUESTION[1:], brief(tmp_path))
@@ -197,7 +203,7 @@ def test_what_was_asked_and_answered_is_kept(tmp_path: Path) -> None:
     assert bad["answer"] is None and "refused: no" in bad["error"]
 
 
-@pytest.mark.parametrize("reply", ["the only answer", truncated("half")])
+@pytest.mark.parametrize("reply", ["the only answer", Reply("half", finish="length")])
 def test_the_very_same_request_is_answered_from_its_trace(reply: Reply | str, tmp_path: Path) -> None:
     def result(server: FakeLLM) -> object:
         try:

@@ -31,38 +31,17 @@ class Reply:
     """The answer; with a status of 400 or more, the message of the error."""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    delay: float = 0.0
-    """Seconds before anything is sent; infinite for a server that hangs."""
     finish: str = "stop"
     usage: tuple[int, int] | None = USAGE
     """Input and output tokens; None when the server does not count."""
-    refusal: str = ""
-    """What the model says in place of an answer."""
-    thoughts: str = ""
-    """What a reasoning model tells apart from its answer, as `reasoning_content`."""
-    called: str = ""
-    """The name of a tool that it calls."""
+    message: Mapping[str, Any] = field(default_factory=dict)
+    """What the message of the answer has beside its text, or instead."""
     body: str | None = None
     """Sent as it is, in place of a completion or an error."""
     pause: float = 0.0
-    """Seconds between one byte of the body and the next."""
+    """Seconds before anything is sent, and after each byte of the body; infinite for a server that hangs."""
     cut: bool = False
     """Whether the connection is closed without an answer."""
-
-
-def truncated(text: str) -> Reply:
-    """An answer that ended at the limit of output tokens."""
-    return Reply(text, finish="length")
-
-
-def rate_limited(retry_after: str | None = "0") -> Reply:
-    """429, with the header Retry-After unless it is None."""
-    headers = {} if retry_after is None else {"Retry-After": retry_after}
-    return Reply("Rate limit reached", status=429, headers=headers)
-
-
-def broken(status: int = 500) -> Reply:
-    return Reply("The server had an error", status=status)
 
 
 @dataclass(frozen=True)
@@ -105,11 +84,9 @@ class FakeLLM:
         """`key`: the only one that is let in; None lets in everybody."""
         self._script, self._key = script, key
         self._taken = 0
-        self._lock, self._over = threading.Lock(), threading.Event()
+        self._lock, self.over = threading.Lock(), threading.Event()
         self.requests: list[Asked] = []
         """What came to `/v1/chat/completions`."""
-        self.probes: list[Asked] = []
-        """What came to `/v1/models`."""
 
     def __enter__(self) -> Self:
         self._serving = serving(_Handler, fake=self)
@@ -118,14 +95,15 @@ class FakeLLM:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._over.set()
+        self.over.set()
         self._serving.__exit__(None, None, None)
         if error is None and not callable(self._script) and self._taken > len(self._script):
             raise AssertionError(f"{self._taken} requests came, the script has {len(self._script)} replies")
 
     def reply_to(self, asked: Asked) -> Reply:
         with self._lock:
-            {"/v1/chat/completions": self.requests, "/v1/models": self.probes}.get(asked.path, []).append(asked)
+            if asked.path == "/v1/chat/completions":
+                self.requests.append(asked)
             if self._key not in (None, asked.key):
                 return Reply("Incorrect API key provided", status=401)
             if asked.path == "/v1/models":
@@ -141,10 +119,6 @@ class FakeLLM:
                 reply = Reply("the script is over", status=404)
         return Reply(reply) if isinstance(reply, str) else reply
 
-    def wait(self, seconds: float) -> bool:
-        """Wait so long, or until the server is closed; whether it is."""
-        return self._over.wait(min(seconds, threading.TIMEOUT_MAX)) if seconds else self._over.is_set()
-
 
 class _Handler(Handler):
     fake: FakeLLM
@@ -153,10 +127,9 @@ class _Handler(Handler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         asked = Asked(self.path, headers, json.loads(self.body() or b"{}"))
         reply = self.fake.reply_to(asked)
-        is_over = self.fake.wait(reply.delay)
-        if reply.cut or (reply.delay and is_over):
+        if reply.cut or self.fake.over.wait(min(reply.pause, threading.TIMEOUT_MAX)):
             return
-        content, pause = _body(reply, asked).encode(), reply.pause
+        content = _body(reply, asked).encode()
         headers = {"Content-Type": "application/json", "Content-Length": str(len(content)), **reply.headers}
         # Whoever asked need not have waited for the answer.
         with contextlib.suppress(OSError):
@@ -164,10 +137,10 @@ class _Handler(Handler):
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            step = 1 if pause else len(content)
+            step = 1 if reply.pause else len(content)
             for at in range(0, len(content), step):
                 self.wfile.write(content[at : at + step])
-                self.fake.wait(pause)
+                self.fake.over.wait(reply.pause)
 
     do_POST = do_GET
 
@@ -177,14 +150,7 @@ def _body(reply: Reply, asked: Asked) -> str:
         return reply.body
     if reply.status >= 400:
         return json.dumps({"error": {"message": reply.text, "type": "error", "code": None}})
-    message: dict[str, Any] = {"role": "assistant", "content": None if reply.refusal else reply.text}
-    if reply.refusal:
-        message["refusal"] = reply.refusal
-    if reply.thoughts:
-        message["reasoning_content"] = reply.thoughts
-    if reply.called:
-        call = {"name": reply.called, "arguments": "{}"}
-        message["tool_calls"] = [{"id": "call-1", "type": "function", "function": call}]
+    message = {"role": "assistant", "content": reply.text, **reply.message}
     answer: dict[str, Any] = {
         "id": "chatcmpl-1",
         "object": "chat.completion",

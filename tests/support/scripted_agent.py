@@ -12,12 +12,9 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from typing import TextIO
 
 ASKED = "asked.jsonl"
-Act = Callable[[pathlib.Path, pathlib.Path, str], object]
-"""Done in a folder, with its train.py, by an agent that was installed in another one."""
 CANARY = "SCRIPTED_API_KEY"
 """A variable whose value the act `key` gives away."""
 
@@ -52,72 +49,47 @@ def main(name: str, act: str, folder: str) -> None:
     with (pathlib.Path(folder) / ASKED).open("a") as file:
         file.write(json.dumps(facts) + "\n")
     say("thinking", sys.stderr)
-    play(act, here, folder)
+    play(act)
     speak(name, act)
 
 
-def play(act: str, here: pathlib.Path, folder: str) -> None:
+def play(act: str) -> None:
     """Do what the act is; an unknown one does nothing.
 
     `proposal: TEXT` leaves that text as proposal.json; `hang: N` leaves a `sleep N` behind, twice.
     """
     act, _, argument = act.partition(": ")
-    if argument and act == "proposal":
-        (here / "proposal.json").write_text(argument)
-    elif argument:
-        hang(argument, here / "train.py")
-    elif act in ACTS:
-        ACTS[act](here, here / "train.py", folder)
+    if act == "proposal":
+        pathlib.Path("proposal.json").write_text(argument)
+    elif act == "hang":
+        hang(argument)
+    elif act in ("edit", "key"):
+        edit()
+    elif act == "hides the key":
+        pathlib.Path("train.py").write_text(f"KEY = {os.environ[CANARY]!r}\n")
+    if act == "key":
+        say(os.environ[CANARY], sys.stderr)
 
 
-def edit(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-    rate = "0.02" if "could not be tried" in (here / "TASK.md").read_text() else "0.01"
+def edit() -> None:
+    train, proposal = pathlib.Path("train.py"), pathlib.Path("proposal.json")
+    rate = "0.02" if "could not be tried" in pathlib.Path("TASK.md").read_text() else "0.01"
     train.write_text(train.read_text().replace("RATE = 0.1", f"RATE = {rate}"))
-    proposal = json.loads((here / "proposal.json").read_text())
-    proposal |= {"rationale": "The rate is too high.\nIt diverges.", "category": "Learning rate"}
-    (here / "proposal.json").write_text(json.dumps(proposal))
-    (here / "scratch.py").write_text("only = 'for me'\n")
+    said = {"rationale": "The rate is too high.\nIt diverges.", "category": "Learning rate"}
+    proposal.write_text(json.dumps(json.loads(proposal.read_text()) | said))
+    pathlib.Path("scratch.py").write_text("only = 'for me'\n")
 
 
-def forbidden(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-    (here / "TASK.md").chmod(0o644)
-    (here / "TASK.md").write_text("the score is 1000")
-
-
-def hang(seconds: str, train: pathlib.Path) -> None:
+def hang(seconds: str) -> None:
     """Two processes, one of which has detached itself and thrown its variables away."""
-    train.write_text("RATE = 0.01\n")
+    pathlib.Path("train.py").write_text("RATE = 0.01\n")
     subprocess.Popen(["sleep", seconds], start_new_session=True, env={})
     subprocess.Popen(["sleep", seconds])
     time.sleep(300)
 
 
-def give_a_key_away(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-    edit(here, train, folder)
-    say(os.environ[CANARY], sys.stderr)
-
-
-def link(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
-    train.unlink()
-    train.symlink_to("/etc/hostname")
-
-
 def say(text: str, stream: TextIO = sys.stdout) -> None:
     stream.write(text + "\n")
-
-
-ACTS: dict[str, Act] = {
-    **dict.fromkeys(("edit", "repair"), edit),
-    "forbidden": forbidden,
-    "key": give_a_key_away,
-    "hides the key": lambda here, train, folder: train.write_text(f"KEY = {os.environ[CANARY]!r}\n"),
-    "link": link,
-    "mode": lambda here, train, folder: train.chmod(0o755),
-    "binary": lambda here, train, folder: train.write_bytes(b"\xff\xfe\x00"),
-    "long": lambda here, train, folder: train.write_bytes(b"#" * (2**20 + 1)),
-    "remove": lambda here, train, folder: train.unlink(),
-}
-"""What it does in its folder, by the name of the act."""
 
 
 def speak(name: str, act: str) -> None:

@@ -28,8 +28,8 @@ def prefect(url: str, *arguments: str, **variables: str) -> None:
 
 def launches(campaign: Path, what: str) -> list[dict[str, Any]]:
     """What happened to the launches of a campaign, of one kind."""
-    lines = (campaign / "events.jsonl").read_text().splitlines() if campaign.is_dir() else []
-    found = [json.loads(line) for line in lines]
+    events = campaign / "events.jsonl"
+    found = [json.loads(line) for line in events.read_text().splitlines()] if events.exists() else []
     return [one for one in found if one["event"] == "launch" and one["what"] == what]
 
 
