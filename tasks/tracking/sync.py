@@ -9,7 +9,6 @@ What came of the last call is in `mlflow.json`, for people and for `prune`; `syn
 
 from __future__ import annotations
 
-import math
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -215,7 +214,7 @@ class _Campaign:
         self._log(run_id, trial_run.trial_points(ledger, trial), parameters(trial.proposal.params), tags)
         client.log_inputs(run_id, campaign_run.datasets(ledger))
         if trial.attempt == newest:
-            self._log(self.parent.info.run_id, campaign_run.best_so_far(ledger, self.history, trial))
+            self._log(self.parent.info.run_id, campaign_run.best_so_far(ledger, self.history, trial), {}, {})
         client.set_terminated(run_id, VERDICTS[trial.verdict.kind].run_status, end_time=end)
         with safe_read.parcel(place.path) as parcel:
             safe_read.pack_trial(place, parcel)
@@ -273,17 +272,13 @@ class _Campaign:
             self.client.set_tag(self.parent.info.run_id, "model", model)
 
     def _log(
-        self, run_id: str, found: Sequence[MetricPoint], params: Mapping[str, str] | None = None,
-        tags: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
-        """Log in as many requests as it takes: one carries at most 1000 items, of which 100 are parameters."""
+        self, run_id: str, found: Sequence[MetricPoint], params: Mapping[str, str], tags: Mapping[str, str]
+    ) -> None:
+        """Log it; MLflow makes batches of it, and cuts what is too long."""
         from mlflow.entities import Metric, Param, RunTag
 
-        metrics = [Metric(*point) for point in found]
-        pairs = [Param(*pair) for pair in (params or {}).items()]
-        self.client.log_batch(run_id, tags=[RunTag(*pair) for pair in (tags or {}).items()])
-        for batch in range(max(math.ceil(len(metrics) / 900), math.ceil(len(pairs) / 100))):
-            self.client.log_batch(run_id, metrics[900 * batch :][:900], pairs[100 * batch :][:100])
+        metrics, pairs = [Metric(*point) for point in found], [Param(*pair) for pair in params.items()]
+        self.client.log_batch(run_id, metrics, pairs, [RunTag(*pair) for pair in tags.items()])
 
 
 def _experiment(client: MlflowClient, store: Store, environment: str) -> str:

@@ -17,12 +17,11 @@ from tasks.sandbox.progress import PROGRESS_LIMIT, parse_report, value_of
 from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tasks.system.redact import scrub_text
-from tasks.tracking.values import NOTE, NOTE_CHARACTERS, MetricPoint, inert, metric_key, milliseconds, plain, points
+from tasks.tracking.values import NOTE, MetricPoint, inert, metric_key, milliseconds, plain, points
 from tasks.trial import ResourceSample, Trial
 
 CURVES, CURVE_POINTS, POINTS = 100, 200, 1000
 """Limits of a trial: curves, points of each, points in all."""
-WORDS = 500
 LARGEST = 1e12
 """Larger seconds and steps are ignored: as milliseconds they overflow MLflow's integers."""
 
@@ -42,8 +41,8 @@ def trial_tags(ledger: Ledger, trial: Trial) -> dict[str, str]:
     said, runs = trial.proposal, trial.runs
     optional = {
         "level": trial.verdict.level,
-        "model": plain(said.model)[:WORDS],
-        "instead_of": plain(said.instead_of)[:WORDS],
+        "model": plain(said.model),
+        "instead_of": plain(said.instead_of),
         "isolation": runs[-1].isolation if runs else "",
         "machine": runs[-1].machine if runs else "",
     }
@@ -75,7 +74,7 @@ def trial_note(trial: Trial) -> str:
     quoted = "\n\n" + "\n".join(f"    {line}" for line in log.splitlines()) if log else ""
     said = "".join(f"\n\n{inert(plain(note))}" for note in trial.notes)
     note = f"**{trial.verdict.kind}**{level}: {inert(reason)}{said}\n\n{inert(plain(trial.proposal.rationale))}{quoted}"
-    return note.strip()[:NOTE_CHARACTERS]
+    return note.strip()
 
 
 def trial_times(ledger: Ledger, trial: Trial) -> tuple[int, int]:
