@@ -39,31 +39,23 @@ def trial_name(ledger: Ledger, trial: Trial) -> str:
 
 def trial_tags(ledger: Ledger, trial: Trial) -> dict[str, str]:
     said, runs = trial.proposal, trial.runs
-    optional = {
-        "level": trial.verdict.level,
-        "model": plain(said.model),
-        "instead_of": plain(said.instead_of),
-        "isolation": runs[-1].isolation if runs else "",
-        "machine": runs[-1].machine if runs else "",
-    }
     return {
         "kind": "trial", "trial": str(trial.number), "attempt": str(trial.attempt), "proposer": said.proposer,
-        "verdict": trial.verdict.kind, NOTE: trial_note(trial),
-        **{name: value for name, value in optional.items() if value}, **origin(ledger),
+        "verdict": trial.verdict.kind, "level": trial.verdict.level or "", "model": plain(said.model),
+        "instead_of": plain(said.instead_of), "isolation": runs[-1].isolation if runs else "",
+        "machine": runs[-1].machine if runs else "", NOTE: trial_note(trial), **origin(ledger),
     }  # fmt: skip
 
 
 def origin(ledger: Ledger) -> dict[str, str]:
     """Tags of every run; without those of MLflow's own a client's run shows a dash."""
-    campaign = ledger.campaign
-    flow_run_id = holder(ledger).get("flow_run_id")
     return {
-        "campaign": campaign.name,
+        "campaign": ledger.campaign.name,
         "mlflow.user": os.environ.get("USER", str(os.getuid())),
         "mlflow.source.name": "nightshift",
         "mlflow.source.type": "LOCAL",
-        **({"mlflow.source.git.commit": campaign.commit} if campaign.commit else {}),
-        **({"prefect.flow_run_id": flow_run_id} if flow_run_id else {}),
+        "mlflow.source.git.commit": ledger.campaign.commit,
+        "prefect.flow_run_id": holder(ledger).get("flow_run_id", ""),
     }
 
 
