@@ -128,11 +128,10 @@ def _start_worker(directory: Path, url: str) -> None:
     if (note := worker.living()) and note.url == url:
         return
     worker.end()
-    login = server_process.auth_string(url, home())
     environment = {
         **os.environ,
         "PREFECT_API_URL": url,
-        **({"PREFECT_API_AUTH_STRING": login} if login else {}),
+        "PREFECT_API_AUTH_STRING": server_process.auth_string(url, home()),
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO",
         "PREFECT_WORKER_QUERY_SECONDS": "5",  # how often it asks for runs
         "NIGHTSHIFT_HOME": str(directory.parent),

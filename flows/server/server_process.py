@@ -73,7 +73,7 @@ def stated_server(option: str | None, home: Path) -> str | None:
 
 def version(url: str, home: Path) -> str:
     """What a server says of itself to whoever may use it. Raises httpx.HTTPError."""
-    user, _, password = (auth_string(url, home) or "").partition(":")
+    user, _, password = auth_string(url, home).partition(":")
     auth = (user, password) if user else None
     return str(httpx.get(f"{url}/admin/version", auth=auth, timeout=PATIENCE_SECONDS).raise_for_status().json())
 
@@ -90,11 +90,11 @@ def prefect_server(stated: str | None, home: Path) -> Iterator[str]:
         yield url
 
 
-def auth_string(url: str, home: Path) -> str | None:
-    """The `user:password` for a server: of our own from its file, else PREFECT_API_AUTH_STRING."""
+def auth_string(url: str, home: Path) -> str:
+    """The `user:password` for a server: of our own from its file, else PREFECT_API_AUTH_STRING; empty without one."""
     own = Daemon(home / ".prefect", "server")
     is_ours = own.is_own(url) and own.living()  # else somebody else may listen there by now
-    return stored_login(home) if is_ours else os.environ.get("PREFECT_API_AUTH_STRING")
+    return stored_login(home) if is_ours else os.environ.get("PREFECT_API_AUTH_STRING", "")
 
 
 @contextlib.contextmanager

@@ -73,8 +73,7 @@ def require_spec(stated: Mapping[str, Any], path: Path, trust: bool) -> None:
 
 
 def _require(subject: Path, need: Permissions, trust: bool) -> None:
-    granted = _grants().get(os.path.realpath(subject), [])
-    if not need or any(set(need) <= set(together) for together in granted):
+    if not need or any(set(need) <= set(granted) for granted in _grants().get(os.path.realpath(subject), [])):
         return
     if not trust:
         raise Refused(

@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import environments
 from environments import judge_name
 from tasks.describe import ARMS, caution, headline, mean_of, outcome, ships
 from tasks.recipes.preparing import PREPARED, RECORD
@@ -111,10 +110,9 @@ def datasets(ledger: Ledger) -> list[DatasetInput]:
     if note.is_file():
         made = PREPARED.validate_json(note.read_bytes())
         used["questions"] = f"{environment.name}/questions", made.content, made.questions
-    kind = "nightshift" if source in environments.bundled() else "local"
     return [
         DatasetInput(
-            Dataset(name, digest, kind, json.dumps({"uri": source}), profile=json.dumps(profile)),
+            Dataset(name, digest, "nightshift", json.dumps({"uri": source}), profile=json.dumps(profile)),
             [InputTag("mlflow.data.context", context)],
         )
         for context, (name, digest, profile) in used.items()

@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from tasks.stats.certificate import Certificate, level, own_certificates
+from tasks.stats.certificate import Certificate, own_certificates
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
 from tasks.system.files import write_atomic
@@ -59,7 +59,7 @@ def _missing(ledger: Ledger) -> dict[Path, tuple[str, Trial, Certificate | None]
     target, missing = [os.environ.get(name) for name in TARGET], {}
     for trial in ledger.attempts_decided():
         proof = next((one for one in reversed(own) if one.champion == trial.number), None)
-        digest = digest_of(*target, TRIAL.dump_json(trial).decode(), level(trial, own), str(proof))
+        digest = digest_of(*target, TRIAL.dump_json(trial).decode(), str(proof))
         done = ledger.path / "wandb" / f"{trial_key(ledger, trial).replace('/', '-')}.digest"
         if not (done.is_file() and done.read_text() == digest):
             missing[done] = digest, trial, proof

@@ -149,7 +149,7 @@ def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_
         first.close()
         assert answers(url, 5), "somebody still uses it"
     assert psutil.wait_procs(family, timeout=5)[1] == [] and not answers(url, 5)
-    assert server_process.auth_string(url, settled) is None, "whoever listens there next is told no password"
+    assert server_process.auth_string(url, settled) == "", "whoever listens there next is told no password"
     assert foreign.poll() is None
 
 
