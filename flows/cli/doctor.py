@@ -40,6 +40,7 @@ from tasks.sandbox.confinement import LEVELS
 from tasks.store import workspace
 from tasks.store.ledger import freeze
 from tasks.system.commands import Unanswered, ask
+from tasks.system.daemon import Daemon
 from tasks.system.home import home
 from tasks.system.redact import without_passwords
 from tasks.system.slot import VISIBLE
@@ -176,7 +177,7 @@ def home_folder() -> Check:
 
 def prefect() -> Check:
     """The Prefect server that a campaign would use: whether it answers and takes the login, and its version."""
-    note = server_process.daemon(home() / ".prefect").living()
+    note = Daemon(home() / ".prefect", "server").living()
     if not (url := server_process.stated_server(None, home()) or (note and note.url)):
         return Check("ok", "none runs: a campaign starts its own server and stops it at its end")
     return Check("ok", f"{without_passwords(url)} answers, {server_process.version(url, home())}")

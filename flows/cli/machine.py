@@ -22,6 +22,7 @@ from tasks.system import file_trees
 from tasks.system.home import home
 from tasks.tracking import sync as tracking
 from tasks.tracking.connection import locate
+from tasks.tracking.trial_run import trial_key
 from tasks.tracking.values import metric_key
 from tasks.trial import Trial, baseline, best
 
@@ -120,7 +121,8 @@ def free(ledger: Ledger, dry: bool) -> tuple[int, list[int], list[int]]:
     """
     with campaign_lock.left_alone(ledger):
         history, records = ledger.history(), tracking.last(ledger)
-        unsent = {trial.number for trial in history if records.store and tracking.part(trial) not in records.runs}
+        lacking = [trial.number for trial in history if trial_key(ledger, trial) not in records.runs]
+        unsent = set(lacking if records.store else ())
         kept = unsent | {trial.number for trial in (baseline(history), best(history)) if trial}
         kept |= {each.champion for each in ledger.certificates() if each.passed and not each.elsewhere}
         whole = {Path(run.dir).name for trial in history if trial.number in kept for run in trial.runs}
@@ -159,7 +161,7 @@ def _empty(folder: Path, dry: bool) -> int:
 
 def _remove_artifact(ledger: Ledger, trial: Trial, dry: bool) -> int:
     """Remove a trial's checkpoint from MLflow's artifacts in this home, not from a server's; the bytes freed."""
-    run = tracking.last(ledger).runs.get(tracking.part(trial), "")
+    run = tracking.last(ledger).runs.get(trial_key(ledger, trial), "")
     copy = home() / "artifacts" / metric_key(ledger.environment.name) / run / "artifacts" / "out"
     return _remove(copy, dry) if run.isalnum() and copy.is_dir() else 0
 

@@ -30,7 +30,7 @@ from tasks.store.ledger import readable
 from tasks.system import interrupt
 from tasks.system.daemon import Daemon, own_servers
 from tasks.system.home import home
-from tasks.tracking.sync import experiments_page
+from tasks.tracking.sync import WORKFLOW
 
 CATALOGUE = Path(server_process.__file__).with_name("prefect.yaml").resolve()
 """The catalogue of deployments, in a checkout a link."""
@@ -40,8 +40,6 @@ EXPORTS = {
     'MLFLOW_TRACKING_PASSWORD="$(cut -d: -f2- {file})"',
 }
 """Lines for a shell, of a server at `url` whose login is in `file`."""
-POLL_SECONDS = "5"
-"""How often the worker asks for runs."""
 
 
 def up(*, server: Server = None) -> int:
@@ -53,7 +51,7 @@ def up(*, server: Server = None) -> int:
     """
     server_process.settle_in(home())
     if server and (theirs := server_process.stated_server(server, home())):
-        with server_process.used(theirs, home()):
+        with server_process.prefect_server(theirs, home()):
             set_up()
         print(f"automations, block types and the pool {POOL} are there")
         return 0
@@ -62,7 +60,7 @@ def up(*, server: Server = None) -> int:
         stated = server_process.stated_server(None, home())
         with server_process.prefect_server(stated, home()) as url:
             whose = f", of PREFECT_API_URL; `nightshift up --server {stated}` makes it ready" if stated else ""
-            print(f"  Prefect  {_page(url)}{whose}", flush=True)
+            print(f"  Prefect  {url.removesuffix('/api')}{whose}", flush=True)
             if not stated:
                 set_up()
                 for name in resume_cut_off():
@@ -73,7 +71,7 @@ def up(*, server: Server = None) -> int:
         if theirs and not Daemon(directory, "mlflow").is_own(theirs):
             print(f"  MLflow   {theirs}, of MLFLOW_TRACKING_URI", flush=True)
         else:
-            print(f"  MLflow   {experiments_page(server_process.mlflow_server(home()))}", flush=True)
+            print(f"  MLflow   {server_process.mlflow_server(home())}/#/experiments?{WORKFLOW}", flush=True)
         interrupt.check()
     here = terminal.binaries()
     deploy = f"{here}prefect --no-prompt deploy --all --prefect-file {shlex.quote(str(CATALOGUE))}"
@@ -97,12 +95,12 @@ def down(*, now: bool = False) -> int:
     with FileLock(directory / "up.lock"):
         worker = Daemon(directory, "worker")
         if note := worker.living():
-            _interrupt(note.url, now)
+            _interrupt(note.url.removesuffix("/api"), now)
             ended += ["worker"] * worker.end()
         ended += ["mlflow"] * Daemon(directory, "mlflow").end()
         if server_process.stop_unused(directory):
             ended.append("server")
-        elif server_process.daemon(directory).living():
+        elif Daemon(directory, "server").living():
             print("the Prefect server is still used, and ends with the command that uses it")
     for line in jobs.sweep(lambda job: True):
         print(line)
@@ -110,13 +108,13 @@ def down(*, now: bool = False) -> int:
     return 0
 
 
-def _interrupt(url: str, now: bool) -> None:
-    """Interrupt the campaigns that run on a server. Refused where that was not wanted."""
+def _interrupt(page: str, now: bool) -> None:
+    """Interrupt the campaigns that run on the server with this page. Refused where that was not wanted."""
     running = [ledger for ledger in readable() if campaign_lock.is_running(ledger)]
-    busy = [one.campaign.name for one in running if urls(one).get("prefect", "").startswith(_page(url))]
+    busy = [one.campaign.name for one in running if urls(one).get("prefect", "").startswith(page)]
     if busy and not now:
         raise Refused(
-            f"{', '.join(busy)} runs on the Prefect server at {_page(url)}: wait for its end, "
+            f"{', '.join(busy)} runs on the Prefect server at {page}: wait for its end, "
             f"`nightshift stop {busy[0]}`, or `nightshift down --now`, after which it can be resumed"
         )
     for name in busy:
@@ -130,13 +128,12 @@ def _start_worker(directory: Path, url: str) -> None:
     if (note := worker.living()) and note.url == url:
         return
     worker.end()
-    login = server_process.auth_string(url, home())
     environment = {
         **os.environ,
         "PREFECT_API_URL": url,
-        **({"PREFECT_API_AUTH_STRING": login} if login else {}),
+        "PREFECT_API_AUTH_STRING": server_process.auth_string(url, home()),
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO",
-        "PREFECT_WORKER_QUERY_SECONDS": POLL_SECONDS,
+        "PREFECT_WORKER_QUERY_SECONDS": "5",  # how often it asks for runs
         "NIGHTSHIFT_HOME": str(directory.parent),
     }
     command = [
@@ -154,8 +151,3 @@ def login_steps(servers: Sequence[Mapping[str, str]]) -> dict[str, str]:
         steps["login"] = f"cat {file}  (user:password; a page asks once)"
         steps[f"for {server['name']}"] = EXPORTS[server["name"]].format(url=server["url"], file=file)
     return steps
-
-
-def _page(url: str) -> str:
-    """The address for a browser."""
-    return url.removesuffix("/api")

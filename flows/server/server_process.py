@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import httpx
 from filelock import FileLock
@@ -45,7 +45,6 @@ MLFLOW_QUIET = {
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # into its log, for each file that is served
 }
-_undelivered = False
 
 
 def settle_in(home: Path) -> None:
@@ -62,7 +61,7 @@ def stated_server(option: str | None, home: Path) -> str | None:
     """The API named by --server or PREFECT_API_URL; None for our own. Raises Refused: it cannot be used."""
     source = "--server" if option else "PREFECT_API_URL"
     url = (option or os.environ.get("PREFECT_API_URL") or "").rstrip("/")
-    if not url or daemon(home / ".prefect").is_own(url):
+    if not url or Daemon(home / ".prefect", "server").is_own(url):
         return None
     try:
         version(url, home)
@@ -74,35 +73,28 @@ def stated_server(option: str | None, home: Path) -> str | None:
 
 def version(url: str, home: Path) -> str:
     """What a server says of itself to whoever may use it. Raises httpx.HTTPError."""
-    user, _, password = (auth_string(url, home) or "").partition(":")
+    user, _, password = auth_string(url, home).partition(":")
     auth = (user, password) if user else None
     return str(httpx.get(f"{url}/admin/version", auth=auth, timeout=PATIENCE_SECONDS).raise_for_status().json())
 
 
 @contextlib.contextmanager
 def prefect_server(stated: str | None, home: Path) -> Iterator[str]:
-    """Connect Prefect in this process to the stated API, or to our own server; its address."""
-    with shared(home / ".prefect") if stated is None else contextlib.nullcontext(stated) as url, used(url, home):
+    """Connect Prefect in this process to the stated API, or to our own server, with the login for it; its address."""
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+    with (
+        shared(home / ".prefect") if stated is None else contextlib.nullcontext(stated) as url,
+        temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: auth_string(url, home)}),
+    ):
         yield url
 
 
-@contextlib.contextmanager
-def used(url: str, home: Path) -> Iterator[None]:
-    """Connect Prefect in this process to `url`, with the login for it."""
-    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
-
-    settings: dict[Any, Any] = {PREFECT_API_URL: url}
-    if login := auth_string(url, home):
-        settings[PREFECT_API_AUTH_STRING] = login
-    with temporary_settings(settings):
-        yield
-
-
-def auth_string(url: str, home: Path) -> str | None:
-    """The `user:password` for a server: of our own from its file, else PREFECT_API_AUTH_STRING."""
-    own = daemon(home / ".prefect")
+def auth_string(url: str, home: Path) -> str:
+    """The `user:password` for a server: of our own from its file, else PREFECT_API_AUTH_STRING; empty without one."""
+    own = Daemon(home / ".prefect", "server")
     is_ours = own.is_own(url) and own.living()  # else somebody else may listen there by now
-    return stored_login(home) if is_ours else os.environ.get("PREFECT_API_AUTH_STRING")
+    return stored_login(home) if is_ours else os.environ.get("PREFECT_API_AUTH_STRING", "")
 
 
 @contextlib.contextmanager
@@ -120,23 +112,19 @@ def impatient_client(seconds: float = PATIENCE_SECONDS, retries: int = 0) -> Ite
 
 def drain(url: str) -> None:
     """Send the logs and task-run events that this process still holds; where no server answers, `leave` drops them."""
-    global _undelivered
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
-    _undelivered = not answers(url, PATIENCE_SECONDS)
-    if not _undelivered:
+    if answers(url, PATIENCE_SECONDS):
         EventsWorker.drain_all(timeout=30)
         APILogWorker.drain_all(timeout=10)
 
 
 def leave(code: int) -> NoReturn:
-    """End this process; where its server is gone at once: Prefect would try for minutes to send it each event."""
-    if _undelivered:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+    """End this process at once: to a server that is gone Prefect would try for minutes to send each event."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def wait_for_rows(flow_run_id: str) -> bool:
@@ -159,21 +147,16 @@ def wait_for_rows(flow_run_id: str) -> bool:
     return False
 
 
-def daemon(directory: Path) -> Daemon:
-    """Our own server; `directory` is Prefect's home."""
-    return Daemon(directory, "server")
-
-
 @contextlib.contextmanager
 def shared(directory: Path) -> Iterator[str]:
     """Address of our own server: started by its first user, stopped by its last, which may be the worker of `up`.
 
-    Raises Refused: it does not start.
+    Raises Refused: it does not start. (directory: Prefect's home)
     """
     with (directory / "users.lock").open("a") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
         with FileLock(directory / "start.lock"):
-            url = daemon(directory).serve(FIRST_PORT, "/api", lambda port: _launch(directory, port))
+            url = Daemon(directory, "server").serve(FIRST_PORT, "/api", lambda port: _launch(directory, port))
         try:
             yield url
         finally:
@@ -184,7 +167,7 @@ def shared(directory: Path) -> Iterator[str]:
 def stop_unused(directory: Path) -> bool:
     """End our own server unless a command or the worker of this home uses it; whether it was ended."""
     with FileLock(directory / "start.lock"), (directory / "users.lock").open("a") as users:
-        server, worker = daemon(directory), Daemon(directory, "worker").living()
+        server, worker = Daemon(directory, "server"), Daemon(directory, "worker").living()
         if worker and server.is_own(worker.url):
             return False
         try:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from flows.server.server_process import BUSY_RETRIES, impatient_client
 from tasks.store.campaign_lock import holder, is_running
 from tasks.store.ledger import ended, readable
 
-if TYPE_CHECKING:
-    from prefect.client.orchestration import SyncPrefectClient
-
 AUTOMATIONS = Path(__file__).with_name("automations.yaml")
 """Those that resume crashed runs and tell of their ends."""
+TOLD = {
+    "block_documents": {"name": {"any_": ["nightshift"]}},
+    "block_schemas": {"block_capabilities": {"all_": ["notify"]}},
+}
+"""The blocks that each message goes to, as Prefect's API filters them."""
 SILENT, RESUME = "nightshift-silent", "nightshift-resume"
 """Names of automations: a silent run is marked Crashed; a crashed run is resumed."""
 POOL = "trainers"
@@ -27,11 +26,15 @@ AUTORESUME = "autoresume"
 
 def set_up() -> None:
     """Put all of it on the server. It changes nothing twice."""
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists
+
     from blocks.llm import LLM
 
     LLM.register_type_and_schema()  # so that the page Blocks offers its form
     put_automations()
-    _make_pool()
+    with impatient_client(retries=BUSY_RETRIES) as client, suppress(ObjectAlreadyExists):
+        client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
 
 
 def put_automations() -> list[str]:
@@ -45,9 +48,12 @@ def put_automations() -> list[str]:
 
     written = []
     with impatient_client(retries=BUSY_RETRIES) as client:
+        blocks = client.request("POST", "/block_documents/filter", json=TOLD).json()
+        ids = sorted(block["id"] for block in blocks)
         for each in yaml.safe_load(AUTOMATIONS.read_text())["automations"]:
-            name = each["name"]
-            each["actions"] = [one for action in each["actions"] for one in _addressed(action, client)]
+            name, (action,) = each["name"], each["actions"]
+            if action["type"] == "send-notification":
+                each["actions"] = [{**action, "block_document_id": block} for block in ids]
             before = client.read_automations_by_name(name)
             wanted = AutomationCore(**each, tags=["nightshift"], enabled=before[0].enabled if before else True)
             if not wanted.actions or (before and AutomationCore(**before[0].model_dump()) == wanted):
@@ -60,30 +66,6 @@ def put_automations() -> list[str]:
     return written
 
 
-def _addressed(action: Mapping[str, Any], client: SyncPrefectClient) -> list[dict[str, Any]]:
-    """An action as Prefect's API takes it: a message goes to each block of the name that the file has."""
-    rest = dict(action)
-    if not (name := rest.pop("block", None)):
-        return [rest]
-    query = {
-        "block_documents": {"name": {"any_": [name]}},
-        "block_schemas": {"block_capabilities": {"all_": ["notify"]}},
-    }
-    documents = client.request("POST", "/block_documents/filter", json=query).json()
-    return [{**rest, "block_document_id": id_} for id_ in sorted(str(document["id"]) for document in documents)]
-
-
-def _make_pool() -> None:
-    """Make the pool, for process workers, unless there is one of that name."""
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.exceptions import ObjectAlreadyExists
-    from prefect.workers.process import ProcessWorker
-
-    template = ProcessWorker.get_default_base_job_template()
-    with impatient_client(retries=BUSY_RETRIES) as client, suppress(ObjectAlreadyExists):
-        client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
-
-
 def resume_cut_off() -> list[str]:
     """Resume the runs of campaigns that nobody runs and that have not ended, if the automation is on; their names.
 
@@ -91,15 +73,16 @@ def resume_cut_off() -> list[str]:
     happens on SQLite under load (benchmarks/prefect_faults.py). Runs of terminals are marked Crashed, and those that a
     person was cancelling Cancelled.
     """
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+    from prefect.client.schemas.filters import FlowRunFilter
     from prefect.states import AwaitingRetry, Cancelled, Crashed
 
     cut_off = [ledger for ledger in readable() if not is_running(ledger) and not ended(ledger)]
-    ids = [UUID(run_id) for ledger in cut_off if (run_id := holder(ledger).get("flow_run_id"))]
+    ids = [run_id for ledger in cut_off if (run_id := holder(ledger).get("flow_run_id"))]
     resumed = []
     with impatient_client(retries=BUSY_RETRIES) as client:
         is_off = any(not one.enabled for one in client.read_automations_by_name(RESUME))
-        for run in client.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=ids))) if ids else ():
+        these = FlowRunFilter.model_validate({"id": {"any_": ids}})
+        for run in client.read_flow_runs(flow_run_filter=these) if ids else ():
             kind = run.state_type
             if kind in ("RUNNING", "CRASHED") and AUTORESUME in run.tags and not is_off:
                 client.set_flow_run_state(

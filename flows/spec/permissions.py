@@ -73,7 +73,7 @@ def require_spec(stated: Mapping[str, Any], path: Path, trust: bool) -> None:
 
 
 def _require(subject: Path, need: Permissions, trust: bool) -> None:
-    if is_granted(subject, need):
+    if not need or any(set(need) <= set(granted) for granted in _grants().get(os.path.realpath(subject), [])):
         return
     if not trust:
         raise Refused(
@@ -85,21 +85,12 @@ def _require(subject: Path, need: Permissions, trust: bool) -> None:
     grant(subject, need)
 
 
-def is_granted(subject: Path, need: Permissions) -> bool:
-    """Whether somebody has granted all of that, for this folder or spec file."""
-    return not need or any(set(need) <= set(granted) for granted in _grants().get(_key(subject), []))
-
-
 def grant(subject: Path, need: Permissions) -> None:
     """Remember that all of that was granted."""
     with FileLock(home() / f"{GRANTS}.lock"):
         grants = _grants()
-        grants.setdefault(_key(subject), []).append(sorted(need))
+        grants.setdefault(os.path.realpath(subject), []).append(sorted(need))
         write_atomic(home() / GRANTS, json.dumps(grants, indent=2) + "\n")
-
-
-def _key(subject: Path) -> str:
-    return printable(os.path.realpath(subject))
 
 
 def _grants() -> dict[str, list[list[str]]]:

@@ -7,21 +7,19 @@ ended, since it says where the program is to be found again. Each runs under a k
 from __future__ import annotations
 
 import contextlib
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
-from pydantic import TypeAdapter
+from pydantic import BaseModel
 
 from environments.plugins import Refused
-from tasks.system import interrupt
+from tasks.system import interrupt, keeper
 from tasks.system.commands import identity
 from tasks.system.files import write_atomic
 from tasks.system.home import login_file
@@ -37,8 +35,7 @@ PATIENCE_SECONDS = 20.0
 LAST_LINES = 8
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(BaseModel, frozen=True):
     """The record of a program that was started."""
 
     url: str
@@ -47,15 +44,6 @@ class Note:
     """Of its keeper."""
     identity: str
     """Tells its process from every other that ever had its pid."""
-
-    @property
-    def is_alive(self) -> bool:
-        with contextlib.suppress(psutil.NoSuchProcess, OSError):
-            return identity(self.pid) == self.identity and is_live(psutil.Process(self.pid))
-        return False
-
-
-NOTE = TypeAdapter(Note)
 
 
 class Daemon:
@@ -69,16 +57,19 @@ class Daemon:
     def noted(self) -> Note | None:
         """The record, whether its process runs or not."""
         with contextlib.suppress(FileNotFoundError, ValueError):
-            return NOTE.validate_json(self._file.read_bytes())
+            return Note.model_validate_json(self._file.read_bytes())
         return None
 
     def living(self) -> Note | None:
         """The record, if its process runs."""
         note = self.noted()
-        return note if note and note.is_alive else None
+        with contextlib.suppress(psutil.NoSuchProcess, OSError):
+            if note and identity(note.pid) == note.identity and is_live(psutil.Process(note.pid)):
+                return note
+        return None
 
     def write(self, note: Note) -> None:
-        write_atomic(self._file, NOTE.dump_json(note) + b"\n")
+        write_atomic(self._file, note.model_dump_json())
 
     def serve(self, first: int, path: str, launch: Callable[[int], tuple[list[str], Mapping[str, str]]]) -> str:
         """Address of this server: of the one that runs and answers, else of one that is started. Refused as in `start`.
@@ -115,29 +106,25 @@ class Daemon:
             self.log.replace(f"{self.log}.1")
         with self.log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tasks.system.keeper", *command], cwd=self.log.parent.parent,
+                [sys.executable, "-P", "-m", keeper.__name__, *command], cwd=self.log.parent.parent,
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environment), start_new_session=True,
             )  # fmt: skip
-        self.write(Note(url, process.pid, identity(process.pid)))
+        self.write(Note(url=url, pid=process.pid, identity=identity(process.pid)))
         deadline = time.monotonic() + START_SECONDS
         try:
             while not _is_up(process.pid, url if is_server else ""):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise self._refused(process.poll())
+                said, has_ended, _ = self.log.read_text(errors="replace").partition(keeper.ENDED)
+                if has_ended or time.monotonic() > deadline:
+                    how = "ended while starting" if has_ended else f"did not answer within {START_SECONDS:.0f} s"
+                    lines = "\n".join(said.splitlines()[-LAST_LINES:])
+                    raise Refused(f"{self.name} {how}: {self.log}, which ends:\n{lines}")
                 interrupt.wait(POLL_SECONDS)
         except BaseException:
             self.end()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_SECONDS)
             raise
-        process.send_signal(signal.SIGUSR1)  # from now on its keeper starts it again
         process.returncode = 0  # it is ended by its pid; this object need not wait for it
-
-    def _refused(self, status: int | None) -> Refused:
-        silent = f"did not answer within {START_SECONDS:.0f} s"
-        how = silent if status is None else f"ended with status {status} while starting"
-        lines = "\n".join(self.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
-        return Refused(f"{self.name} {how}: {self.log}, which ends:\n{lines}")
 
     def end(self) -> bool:
         """End it and its child processes, first by SIGTERM; whether it was running."""
@@ -158,10 +145,13 @@ class Daemon:
         return True
 
     def port(self, first: int) -> int:
-        """The port to listen on: the one that it had before, which bookmarks name, else the first free one."""
+        """The port to listen on: the one that it had before, which bookmarks name, else the first free of a hundred."""
         note = self.noted()
         before = urlsplit(note.url).port if note else None
-        return before if before and is_free(before) else free_port(first)
+        ports: list[int] = [before or first, *range(first, first + 100)]
+        for port in filter(is_free, ports):
+            return port
+        raise Refused(f"no free port in {first}..{first + 99} on {HOST}: end the programs that listen there")
 
     def is_own(self, url: str) -> bool:
         """Whether an address is where this program is, or was when it last ran."""
@@ -197,13 +187,6 @@ def _is_up(pid: int, url: str) -> bool:
         ports = [each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN]
         return bool(children) and (not url or (urlsplit(url).port in ports and answers(url, 1.0)))
     return False
-
-
-def free_port(first: int) -> int:
-    """The first free port of the hundred from `first` on."""
-    for port in filter(is_free, range(first, first + 100)):
-        return port
-    raise Refused(f"no free port in {first}..{first + 99} on {HOST}: end the programs that listen there")
 
 
 def is_free(port: int) -> bool:

@@ -10,7 +10,6 @@ from tasks.system.files import write_atomic
 
 CODE = Path(__file__).parents[2]
 """A checkout, or the `site-packages` that a wheel is installed in."""
-REMEDY = "set NIGHTSHIFT_HOME to a writable folder"
 
 
 def home_path() -> Path:
@@ -32,7 +31,8 @@ def home() -> Path:
     except OSError as fault:
         from environments.plugins import Refused  # takes long to load, and is hardly ever needed
 
-        raise Refused(f"the home {path} cannot be created ({fault.strerror}): {REMEDY}") from fault
+        remedy = "set NIGHTSHIFT_HOME to a writable folder"
+        raise Refused(f"the home {path} cannot be created ({fault.strerror}): {remedy}") from fault
     return path
 
 

@@ -26,13 +26,9 @@ SHORTEST, SHORTEST_LINE = 8, 16
 """Characters of a secret, and of a line of a longer one, such as a private key: shorter ones would match by chance."""
 URL_PASSWORD = re.compile(r"""([A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s/:@"']*):([^\s/"'<>]+)@""")
 
-SEQUENCE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, the cursor
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC and its kin: the title
-    r"|\x1b[ -/]*[0-~]"
-)
+SEQUENCE = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]")
+"""Colours and moves of the cursor. Of any other sequence the control characters are taken out, and the rest is seen."""
 UNUSUAL = re.compile(r"[^\t\n -~]")
-
 
 _remembered: dict[tuple[str, str], None] = {}
 

@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import environments
 from environments import judge_name
 from tasks.describe import ARMS, caution, headline, mean_of, outcome, ships
 from tasks.recipes.preparing import PREPARED, RECORD
@@ -19,7 +18,7 @@ from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
 from tasks.system.redact import scrub_text
 from tasks.tracking.trial_run import origin, trial_times
-from tasks.tracking.values import NOTE, NOTE_CHARACTERS, MetricPoint, inert, milliseconds, parameters, plain, points
+from tasks.tracking.values import NOTE, MetricPoint, inert, milliseconds, parameters, plain, points
 from tasks.trial import History, Trial, baseline, best, trials_before
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 STATED = ("proposer", "rule", "cancel", "replicates", "seed", "isolation")
 """Settings of a campaign that are parameters of its run, by the same name."""
-WORDS = 1000
-"""Characters of a certificate's sentence: a reason may quote a program."""
 
 
 def campaign_parameters(ledger: Ledger) -> dict[str, str]:
@@ -50,7 +47,7 @@ def campaign_tags(ledger: Ledger, history: History, own: Sequence[Certificate], 
     if own:
         lines.append(f"{words(own[-1])}; {caution(own[-1]) if own[-1].passed else ships(own)}.")
     lines.append(f"{state}: {sum(trial.number > 0 for trial in history)} trials besides the baseline")
-    note = "\n\n".join(inert(plain(line)) for line in lines)[:NOTE_CHARACTERS]
+    note = "\n\n".join(inert(plain(line)) for line in lines)
     tags = {"kind": "campaign", NOTE: note, **origin(ledger)}
     if champion := best(history):
         tags["champion"] = str(champion.number)
@@ -60,7 +57,7 @@ def campaign_tags(ledger: Ledger, history: History, own: Sequence[Certificate], 
 
 
 def words(certificate: Certificate) -> str:
-    return plain(outcome(certificate))[:WORDS]
+    return plain(outcome(certificate))
 
 
 def best_so_far(ledger: Ledger, history: History, trial: Trial) -> list[MetricPoint]:
@@ -113,10 +110,9 @@ def datasets(ledger: Ledger) -> list[DatasetInput]:
     if note.is_file():
         made = PREPARED.validate_json(note.read_bytes())
         used["questions"] = f"{environment.name}/questions", made.content, made.questions
-    kind = "nightshift" if source in environments.bundled() else "local"
     return [
         DatasetInput(
-            Dataset(name, digest, kind, json.dumps({"uri": source}), profile=json.dumps(profile)),
+            Dataset(name, digest, "nightshift", json.dumps({"uri": source}), profile=json.dumps(profile)),
             [InputTag("mlflow.data.context", context)],
         )
         for context, (name, digest, profile) in used.items()

@@ -9,17 +9,16 @@ What came of the last call is in `mlflow.json`, for people and for `prune`; `syn
 
 from __future__ import annotations
 
-import math
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from filelock import FileLock
-from pydantic import TypeAdapter
+from pydantic import BaseModel
 
 from environments.plugins import Refused
 from tasks.stats.certificate import level, own_certificates
@@ -51,27 +50,19 @@ REGISTRY_LOCK = f"{DATABASE}.registry.lock"
 """In a home: of what its campaigns share, the experiment and the model of an environment."""
 LOCK_SECONDS = 300.0
 PROBLEM_CHARACTERS = 500
-MOST_RUNS = 50_000
-"""Most that MLflow returns at once."""
 
 
-@dataclass
-class Synced:
+class Synced(BaseModel):
     """What the last call of `sync` left."""
 
     store: str = ""
     """The address, without a login; the name of the home's own database."""
-    urls: dict[str, str] = field(default_factory=dict)
+    urls: dict[str, str] = {}
     """The `url` of the trials; without a server the `path` on that which `command` starts."""
-    runs: dict[str, str] = field(default_factory=dict)
-    """The runs that are complete, by trial and attempt: `0007/1`."""
-    state: str = ""
-    """That of the campaign's own run, once that is complete."""
+    runs: dict[str, str] = {}
+    """The runs that are complete, by `trial_key`; the campaign's own by its id, once it has ended."""
     problem: str = ""
     """MLflow's first error, and what W&B lacks; empty if both have everything."""
-
-
-SYNCED = TypeAdapter(Synced)
 
 
 def sync(ledger: Ledger, store: Store | None, state: str) -> Synced:
@@ -85,35 +76,29 @@ def sync(ledger: Ledger, store: Store | None, state: str) -> Synced:
         Refused: the campaign is of an earlier version, or one of its files is damaged.
     """
     ledger.check_version()
-    now = _sync_mlflow(ledger, store, state) if store else Synced()
+    file, now = ledger.path / FILE, Synced()
+    if store:
+        now = last(ledger)
+        if now.store != str(store):  # said before it is asked: it may never answer
+            now = Synced(store=str(store))
+            write_atomic(file, now.model_dump_json(indent=1))
+        now.problem = ""
+        try:
+            with FileLock(ledger.path / LOCK, timeout=LOCK_SECONDS), store.client() as client:
+                _Campaign(ledger, store, state, now, client).record()
+        except Refused:
+            raise
+        except Exception as error:  # noqa: BLE001 (MLflow's stores are plug-ins, which may raise anything)
+            now.problem = now.problem or _words(store, error)
+        write_atomic(file, now.model_dump_json(indent=1))
     now.problem = "; ".join(filter(None, (now.problem, wandb_mirror.mirror(ledger))))
     return now
-
-
-def _sync_mlflow(ledger: Ledger, store: Store, state: str) -> Synced:
-    now = last(ledger)
-    if now.store != str(store):  # said before it is asked: it may never answer
-        _note(ledger, now := Synced(str(store)))
-    now.problem = ""
-    try:
-        with FileLock(ledger.path / LOCK, timeout=LOCK_SECONDS), store.client() as client:
-            _Campaign(ledger, store, state, now, client).record()
-    except Refused:
-        raise
-    except Exception as error:  # noqa: BLE001 (MLflow's stores are plug-ins, which may raise anything)
-        now.problem = now.problem or _words(store, error)
-    _note(ledger, now)
-    return now
-
-
-def _note(ledger: Ledger, now: Synced) -> None:
-    write_atomic(ledger.path / FILE, SYNCED.dump_json(now, indent=1) + b"\n")
 
 
 def last(ledger: Ledger) -> Synced:
     """What the last call left; empty before the first."""
     try:
-        return SYNCED.validate_json((ledger.path / FILE).read_bytes())
+        return Synced.model_validate_json((ledger.path / FILE).read_bytes())
     except (FileNotFoundError, ValueError):
         return Synced()
 
@@ -123,14 +108,8 @@ def waiting(ledger: Ledger, history: History) -> int:
     known = last(ledger)
     if not known.store:
         return 0
-    missing = sum(part(trial) not in known.runs for trial in history)
-    is_open = known.state == "running" and not campaign_lock.is_running(ledger)
-    return missing + (is_open or not known.state)
-
-
-def part(trial: Trial) -> str:
-    """The trial and the attempt in `Synced.runs`."""
-    return f"{trial.number:04d}/{trial.attempt}"
+    missing = sum(trial_key(ledger, trial) not in known.runs for trial in history)
+    return missing + (ledger.campaign.campaign_id not in known.runs and not campaign_lock.is_running(ledger))
 
 
 class _Campaign:
@@ -147,37 +126,31 @@ class _Campaign:
         self.traces = spec.get("advanced", {}).get("traces", False)
 
     def record(self) -> None:
-        self.experiment = _experiment(self.client, self.store, self.ledger.environment.name)
-        self.now.urls = _links(self.ledger, self.store, self.experiment)
-        self.runs, self.now.runs, self.now.state = self._find(), {}, ""
-        self.parent = self._own_run()
-        digests = [self._digest(trial) for trial in self.trials]
-        for trial, digest in zip(self.trials, digests, strict=True):
-            with self._others_go_on():
-                self.now.runs[part(trial)] = self._record_trial(trial, digest)
-        with self._others_go_on():
-            self._record_campaign(digests)
-        if not self.now.problem:
-            self.now.state = self.state
-
-    @contextmanager
-    def _others_go_on(self) -> Iterator[None]:
-        """Note that the block's record was not taken, which holds up no other; a server that is down ends the call."""
         from mlflow.exceptions import MlflowException
 
-        try:
-            yield
-        except Exception as error:
-            self.now.problem = self.now.problem or _words(self.store, error)
-            if isinstance(error, MlflowException) and error.get_http_status_code() >= 500:  # type: ignore[no-untyped-call]
-                raise
+        self.experiment = _experiment(self.client, self.store, self.ledger.environment.name)
+        self.now.urls = _links(self.ledger, self.store, self.experiment)
+        self.runs, self.now.runs = self._find(), {}
+        self.parent = self._own_run()
+        digests = [self._digest(trial) for trial in self.trials]
+        records = [partial(self._record_trial, *pair) for pair in zip(self.trials, digests, strict=True)]
+        for record in (*records, partial(self._record_campaign, digests)):
+            try:
+                record()
+            except Exception as error:  # it holds up no other, unless the server is down
+                self.now.problem = self.now.problem or _words(self.store, error)
+                if isinstance(error, MlflowException) and error.get_http_status_code() >= 500:  # type: ignore[no-untyped-call]
+                    raise
+        if self.state != "running" and not self.now.problem:
+            self.now.runs[self.ledger.campaign.campaign_id] = self.parent.info.run_id
 
     def _find(self) -> dict[str, Run]:
         """MLflow's runs by key, deleted ones among them."""
         from mlflow.entities import ViewType
 
         only = f"tags.`{KEY}` LIKE '{self.ledger.campaign.campaign_id}%'"
-        runs = self.client.search_runs([self.experiment], only, ViewType.ALL, MOST_RUNS, ["start_time DESC"])
+        most = 50_000  # that MLflow returns at once
+        runs = self.client.search_runs([self.experiment], only, ViewType.ALL, most, ["start_time DESC"])
         return {run.data.tags[KEY]: run for run in runs}
 
     def _run(self, key: str, name: str, start: int, tags: Mapping[str, str]) -> Run:
@@ -193,8 +166,8 @@ class _Campaign:
         counts = self.counting[trial.number]
         return digest_of(TRIAL.dump_json(trial).decode(), level(trial, self.own), str(counts), str(asked))
 
-    def _record_trial(self, trial: Trial, digest: str) -> str:
-        """Complete the run of a trial, created if missing; returns its id. One that a person deleted stays so."""
+    def _record_trial(self, trial: Trial, digest: str) -> None:
+        """Complete the run of a trial, created if missing. One that a person deleted stays so."""
         start, _ = trial_run.trial_times(self.ledger, trial)
         tags = {"kind": "trial", "mlflow.parentRunId": self.parent.info.run_id}
         run = self._run(trial_key(self.ledger, trial), trial_run.trial_name(self.ledger, trial), start, tags)
@@ -202,20 +175,19 @@ class _Campaign:
         if run.info.lifecycle_stage != "deleted" and run.data.tags.get(DIGEST) != digest:
             self._complete(trial, run_id, is_sent=run.data.tags.get("checkpoint", "").startswith("out/"))
             self.client.set_tag(run_id, DIGEST, digest)
-        return run_id
+        self.now.runs[trial_key(self.ledger, trial)] = run_id
 
     def _complete(self, trial: Trial, run_id: str, is_sent: bool) -> None:
         """Log everything about a trial in its run, a keep's checkpoint once, and the best score in the campaign's."""
         ledger, client, newest = self.ledger, self.client, self.counting[trial.number]
         place, (_, end) = ledger.place_of(trial), trial_run.trial_times(ledger, trial)
         trial = replace(trial, verdict=replace(trial.verdict, level=level(trial, self.own)))
-        tags = trial_run.trial_tags(ledger, trial)
-        if trial.attempt != newest:
-            tags["superseded"] = f"attempt {newest}"
+        superseded = f"attempt {newest}" if trial.attempt != newest else ""
+        tags = {**trial_run.trial_tags(ledger, trial), "superseded": superseded}
         self._log(run_id, trial_run.trial_points(ledger, trial), parameters(trial.proposal.params), tags)
         client.log_inputs(run_id, campaign_run.datasets(ledger))
         if trial.attempt == newest:
-            self._log(self.parent.info.run_id, campaign_run.best_so_far(ledger, self.history, trial))
+            self._log(self.parent.info.run_id, campaign_run.best_so_far(ledger, self.history, trial), {}, {})
         client.set_terminated(run_id, VERDICTS[trial.verdict.kind].run_status, end_time=end)
         with safe_read.parcel(place.path) as parcel:
             safe_read.pack_trial(place, parcel)
@@ -273,17 +245,13 @@ class _Campaign:
             self.client.set_tag(self.parent.info.run_id, "model", model)
 
     def _log(
-        self, run_id: str, found: Sequence[MetricPoint], params: Mapping[str, str] | None = None,
-        tags: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
-        """Log in as many requests as it takes: one carries at most 1000 items, of which 100 are parameters."""
+        self, run_id: str, found: Sequence[MetricPoint], params: Mapping[str, str], tags: Mapping[str, str]
+    ) -> None:
+        """Log it, without empty tags; MLflow makes batches of it, and cuts what is too long."""
         from mlflow.entities import Metric, Param, RunTag
 
-        metrics = [Metric(*point) for point in found]
-        pairs = [Param(*pair) for pair in (params or {}).items()]
-        self.client.log_batch(run_id, tags=[RunTag(*pair) for pair in (tags or {}).items()])
-        for batch in range(max(math.ceil(len(metrics) / 900), math.ceil(len(pairs) / 100))):
-            self.client.log_batch(run_id, metrics[900 * batch :][:900], pairs[100 * batch :][:100])
+        metrics, pairs = [Metric(*point) for point in found], [Param(*pair) for pair in params.items()]
+        self.client.log_batch(run_id, metrics, pairs, [RunTag(*pair) for pair in tags.items() if pair[1]])
 
 
 def _experiment(client: MlflowClient, store: Store, environment: str) -> str:
@@ -301,11 +269,6 @@ def _words(store: Store, error: Exception) -> str:
     """An error in one line, without credentials."""
     first_line = str(error).partition("\n")[0][:PROBLEM_CHARACTERS] or type(error).__name__
     return without_passwords(f"MLflow at {store} does not take records: {first_line.replace(store.uri, str(store))}")
-
-
-def experiments_page(server: str) -> str:
-    """The address of a server's list of experiments."""
-    return f"{server}/#/experiments?{WORKFLOW}"
 
 
 def _links(ledger: Ledger, store: Store, experiment: str) -> dict[str, str]:

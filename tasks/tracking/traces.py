@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 KEY = "nightshift.key"
 """The tag that identifies a trace: campaign, trial and file. Requests belong to a trial, not to an attempt."""
-WORDS = 250
 
 
 def requests(folder: Path) -> list[Path]:
@@ -66,7 +65,7 @@ def _log(asked: Trace, path: Path, ledger: Ledger, trial: Trial, name: str, expe
         },
         tags={
             KEY: f"{ledger.campaign.campaign_id}/{name}", "campaign": ledger.campaign.name, "trial": str(trial.number),
-            "proposer": plain(trial.proposal.proposer)[:WORDS], "model": plain(request.model)[:WORDS],
+            "proposer": plain(trial.proposal.proposer), "model": plain(request.model),
         },
         metadata={
             TraceMetadataKey.SOURCE_RUN: run_id,

@@ -17,12 +17,11 @@ from tasks.sandbox.progress import PROGRESS_LIMIT, parse_report, value_of
 from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tasks.system.redact import scrub_text
-from tasks.tracking.values import NOTE, NOTE_CHARACTERS, MetricPoint, inert, metric_key, milliseconds, plain, points
+from tasks.tracking.values import NOTE, MetricPoint, inert, metric_key, milliseconds, plain, points
 from tasks.trial import ResourceSample, Trial
 
 CURVES, CURVE_POINTS, POINTS = 100, 200, 1000
 """Limits of a trial: curves, points of each, points in all."""
-WORDS = 500
 LARGEST = 1e12
 """Larger seconds and steps are ignored: as milliseconds they overflow MLflow's integers."""
 
@@ -40,31 +39,23 @@ def trial_name(ledger: Ledger, trial: Trial) -> str:
 
 def trial_tags(ledger: Ledger, trial: Trial) -> dict[str, str]:
     said, runs = trial.proposal, trial.runs
-    optional = {
-        "level": trial.verdict.level,
-        "model": plain(said.model)[:WORDS],
-        "instead_of": plain(said.instead_of)[:WORDS],
-        "isolation": runs[-1].isolation if runs else "",
-        "machine": runs[-1].machine if runs else "",
-    }
     return {
         "kind": "trial", "trial": str(trial.number), "attempt": str(trial.attempt), "proposer": said.proposer,
-        "verdict": trial.verdict.kind, NOTE: trial_note(trial),
-        **{name: value for name, value in optional.items() if value}, **origin(ledger),
+        "verdict": trial.verdict.kind, "level": trial.verdict.level or "", "model": plain(said.model),
+        "instead_of": plain(said.instead_of), "isolation": runs[-1].isolation if runs else "",
+        "machine": runs[-1].machine if runs else "", NOTE: trial_note(trial), **origin(ledger),
     }  # fmt: skip
 
 
 def origin(ledger: Ledger) -> dict[str, str]:
     """Tags of every run; without those of MLflow's own a client's run shows a dash."""
-    campaign = ledger.campaign
-    flow_run_id = holder(ledger).get("flow_run_id")
     return {
-        "campaign": campaign.name,
+        "campaign": ledger.campaign.name,
         "mlflow.user": os.environ.get("USER", str(os.getuid())),
         "mlflow.source.name": "nightshift",
         "mlflow.source.type": "LOCAL",
-        **({"mlflow.source.git.commit": campaign.commit} if campaign.commit else {}),
-        **({"prefect.flow_run_id": flow_run_id} if flow_run_id else {}),
+        "mlflow.source.git.commit": ledger.campaign.commit,
+        "prefect.flow_run_id": holder(ledger).get("flow_run_id", ""),
     }
 
 
@@ -75,7 +66,7 @@ def trial_note(trial: Trial) -> str:
     quoted = "\n\n" + "\n".join(f"    {line}" for line in log.splitlines()) if log else ""
     said = "".join(f"\n\n{inert(plain(note))}" for note in trial.notes)
     note = f"**{trial.verdict.kind}**{level}: {inert(reason)}{said}\n\n{inert(plain(trial.proposal.rationale))}{quoted}"
-    return note.strip()[:NOTE_CHARACTERS]
+    return note.strip()
 
 
 def trial_times(ledger: Ledger, trial: Trial) -> tuple[int, int]:

@@ -13,8 +13,6 @@ from tasks.system.redact import clean, scrub_text
 
 NOTE = "mlflow.note.content"
 """MLflow's tag of a description in Markdown."""
-NOTE_CHARACTERS = 8000
-PARAMETER_CHARACTERS = 6000
 
 
 class MetricPoint(NamedTuple):
@@ -54,8 +52,8 @@ def metric_key(name: str) -> str:
 def parameters(values: Mapping[str, Value]) -> dict[str, str]:
     """Values as MLflow parameters; numbers stay numbers, for a numeric axis."""
     return {
-        metric_key(name): f"{v:.6g}" if isinstance(v, float) else scrub_text(str(v))[:PARAMETER_CHARACTERS]
-        for name, v in values.items()
+        metric_key(name): f"{value:.6g}" if isinstance(value, float) else scrub_text(str(value))
+        for name, value in values.items()
     }
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from tasks.stats.certificate import Certificate, level, own_certificates
+from tasks.stats.certificate import Certificate, own_certificates
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
 from tasks.system.files import write_atomic
@@ -51,22 +51,19 @@ def mirror(ledger: Ledger) -> str:
     return without_passwords(f"W&B does not take records: {reason}")
 
 
-def _missing(ledger: Ledger) -> dict[str, tuple[str, Trial, Certificate | None]]:
-    """What W&B lacks, by the id of the run: a digest, the trial, and its certificate if it is a champion."""
+def _missing(ledger: Ledger) -> dict[Path, tuple[str, Trial, Certificate | None]]:
+    """What W&B lacks: a digest, the trial, and its certificate if it is a champion; by the file that gets the digest
+    when W&B has it, whose name is the id of the run.
+    """
     own = own_certificates(ledger.certificates())
     target, missing = [os.environ.get(name) for name in TARGET], {}
     for trial in ledger.attempts_decided():
         proof = next((one for one in reversed(own) if one.champion == trial.number), None)
-        digest = digest_of(*target, TRIAL.dump_json(trial).decode(), level(trial, own), str(proof))
-        done = _done(ledger, run_id := trial_key(ledger, trial).replace("/", "-"))
+        digest = digest_of(*target, TRIAL.dump_json(trial).decode(), str(proof))
+        done = ledger.path / "wandb" / f"{trial_key(ledger, trial).replace('/', '-')}.digest"
         if not (done.is_file() and done.read_text() == digest):
-            missing[run_id] = digest, trial, proof
+            missing[done] = digest, trial, proof
     return missing
-
-
-def _done(ledger: Ledger, run_id: str) -> Path:
-    """The file with the digest of what W&B has of a run."""
-    return ledger.path / "wandb" / f"{run_id}.digest"
 
 
 def _send(ledger: Ledger, run_id: str, trial: Trial, proof: Certificate | None) -> None:
@@ -98,9 +95,9 @@ def _send(ledger: Ledger, run_id: str, trial: Trial, proof: Certificate | None) 
 def main(folder: str) -> None:
     """Send what is missing of the campaign in a folder, up to what W&B does not take."""
     ledger = Ledger.at(Path(folder))
-    for run_id, (digest, trial, proof) in _missing(ledger).items():
-        _send(ledger, run_id, trial, proof)
-        write_atomic(_done(ledger, run_id), digest)
+    for done, (digest, trial, proof) in _missing(ledger).items():
+        _send(ledger, done.stem, trial, proof)
+        write_atomic(done, digest)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
 from tasks.tracking import sync
+from tasks.tracking.trial_run import trial_key
 from tasks.trial import History
 from tests.support.histories import certified, tried
 from tests.support.ledgers import created
@@ -46,7 +47,7 @@ def night(ledger: Ledger, sent: bool = True) -> History:
         trial = tried(history, value, reruns=((4, 0.1),) if value == 0.0 else ())
         fill(ledger.place(trial.number).path)
         history = record(ledger, history, trial)
-    runs = {sync.part(trial): "a" * 32 for trial in history if sent}
+    runs = {trial_key(ledger, trial): "a" * 32 for trial in history if sent}
     (ledger.path / sync.FILE).write_text(json.dumps({"store": "mlflow.db", "runs": runs, "state": "stopped"}))
     return history
 

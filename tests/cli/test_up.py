@@ -20,11 +20,12 @@ from flows.cli.services import login_steps
 from flows.status import urls
 from tasks.store.ledger import Ledger
 from tasks.system.commands import identity
-from tasks.system.daemon import Daemon, Note, free_port, own_servers
+from tasks.system.daemon import Daemon, Note, own_servers
 from tasks.system.home import make_login
 from tasks.tracking.sync import FILE
 from tests.support import prefect_api
 from tests.support.processes import wait_for
+from tests.support.servers import free_port
 from tests.support.toy import nightshift, quadratic, slow, start, status
 from tests.support.workers import prefect
 
@@ -66,7 +67,7 @@ def test_after_a_reboot_the_same_number_is_somebody_elses_and_left_alone(
     directory: Path, foreign: subprocess.Popen[bytes], home: Path
 ) -> None:
     for name in NAMES:
-        Daemon(directory, name).write(Note(FOREIGN, foreign.pid, "of an earlier boot"))
+        Daemon(directory, name).write(Note(url=FOREIGN, pid=foreign.pid, identity="of an earlier boot"))
     assert own_servers(home) == []
     done = nightshift("down")
     assert (done.returncode, done.stdout) == (0, "nothing of `nightshift up` is running\n"), done.stderr
@@ -82,7 +83,7 @@ def test_mlflows_own_database_is_shown_by_up_and_where_it_is_served_by_its_addre
     own = {"command": "nightshift up", "path": "/#/b"}
     (ledger.path / FILE).write_text(json.dumps({"urls": own}))
     assert urls(ledger) == {"mlflow_command": "nightshift up", "mlflow_path": "/#/b"}
-    note = Note("http://127.0.0.1:5000", foreign.pid, identity(foreign.pid))
+    note = Note(url="http://127.0.0.1:5000", pid=foreign.pid, identity=identity(foreign.pid))
     Daemon(directory, "mlflow").write(note)
     assert urls(ledger) == {"mlflow_url": "http://127.0.0.1:5000/#/b"}
 
@@ -103,7 +104,7 @@ def serving(folder: Path, after: float) -> Callable[[int], list[str]]:
 
 
 def launch(daemon: Daemon, command: Callable[[int], list[str]]) -> None:
-    port = free_port(20_300 + os.getpid() % 5000)
+    port = free_port()
     daemon.start(command(port), os.environ, f"http://127.0.0.1:{port}")
 
 
@@ -119,7 +120,7 @@ def test_a_start_that_takes_too_long_is_ended(directory: Path, tmp_path: Path, m
 
 def test_a_process_that_dies_while_it_starts_is_told_at_once_with_its_last_lines(directory: Path) -> None:
     daemon = Daemon(directory, "server")
-    with pytest.raises(Refused, match=r"(?s)server ended with status 3 .*server\.log, which ends:\nno such table"):
+    with pytest.raises(Refused, match=r"(?s)server ended while starting: .*server\.log, which ends:\nno such table"):
         launch(daemon, lambda _: ["sh", "-c", "echo no such table; exit 3"])
     assert daemon.living() is None
 
@@ -178,7 +179,7 @@ def test_up_stays_is_mended_is_used_and_goes_down(
         assert (ended.returncode, process.wait(timeout=60)) == (0, 130), ended.stderr
     assert "ended: worker, mlflow" in ended.stdout, "and the server with the command that used it"
     assert status("night")["state"] == "interrupted"
-    assert not any(psutil.pid_exists(note.pid) and note.is_alive for note in (server, mlflow, worker))
+    assert notes(directory) == dict.fromkeys(NAMES)
 
     assert nightshift("up").returncode == 0
     urls = {name: note.url for name, note in notes(directory).items() if note}
@@ -242,7 +243,7 @@ def run_both(home: Path) -> None:
     """Have this process stand for both servers."""
     (home / ".prefect").mkdir(parents=True, exist_ok=True)
     for name, url in (("server", PREFECT), ("mlflow", MLFLOW)):
-        note = Note(url, os.getpid(), identity(os.getpid()))
+        note = Note(url=url, pid=os.getpid(), identity=identity(os.getpid()))
         Daemon(home / ".prefect", name).write(note)
 
 

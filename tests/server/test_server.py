@@ -20,8 +20,9 @@ import pytest
 from environments.plugins import Refused
 from flows.server import server_process
 from flows.server.server_process import FIRST_PORT, prefect_server, stated_server
-from tasks.system.daemon import Daemon, Note, answers, free_port
+from tasks.system.daemon import Daemon, Note, answers
 from tests.support.prefect_api import ask
+from tests.support.servers import free_port
 
 NOWHERE = "http://127.0.0.1:9/api"
 OURS = f"http://127.0.0.1:{FIRST_PORT}/api"
@@ -70,7 +71,7 @@ def test_a_stated_server_that_is_nowhere_is_refused(url: str, home: Path) -> Non
 
 def test_an_export_of_our_own_server_holds_while_that_is_down(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", NOWHERE)
-    Daemon(home / ".prefect", "server").write(Note(NOWHERE, 1, "gone"))
+    Daemon(home / ".prefect", "server").write(Note(url=NOWHERE, pid=1, identity="gone"))
     assert stated_server(None, home) is None, "it is started where it was"
 
 
@@ -91,9 +92,9 @@ def test_an_active_schedule_makes_runs(server: str) -> None:
 
 def test_a_server_keeps_its_port_unless_that_is_taken(settled: Path) -> None:
     server = Daemon(settled / ".prefect", "server")
-    with listening(first := free_port(FIRST_PORT)):
-        server.write(Note(f"http://127.0.0.1:{first}/api", 1, "gone"))
-        assert server.port(FIRST_PORT) > first
+    with listening(first := free_port()):
+        server.write(Note(url=f"http://127.0.0.1:{first}/api", pid=1, identity="gone"))
+        assert server.port(FIRST_PORT) != first
     assert server.port(FIRST_PORT) == first
     assert server.is_own(f"http://localhost:{first}/api") and not server.is_own("http://localhost:1/api")
 
@@ -148,7 +149,7 @@ def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_
         first.close()
         assert answers(url, 5), "somebody still uses it"
     assert psutil.wait_procs(family, timeout=5)[1] == [] and not answers(url, 5)
-    assert server_process.auth_string(url, settled) is None, "whoever listens there next is told no password"
+    assert server_process.auth_string(url, settled) == "", "whoever listens there next is told no password"
     assert foreign.poll() is None
 
 
@@ -169,7 +170,7 @@ def test_what_a_dead_server_was_not_told_holds_up_no_end(home: Path) -> None:
     code = (
         "from pathlib import Path; from flows.server import server_process\n"
         f"server_process.settle_in(Path({str(home)!r}))\n"
-        f"with server_process.used({NOWHERE!r}, Path({str(home)!r})):\n"
+        f"with server_process.prefect_server({NOWHERE!r}, Path({str(home)!r})):\n"
         "    from prefect.events import emit_event\n"
         "    for each in range(9): emit_event('lost', {'prefect.resource.id': 'any'})\n"
         f"    server_process.drain({NOWHERE!r})\n"

@@ -162,7 +162,7 @@ def test_a_damaged_file_of_grants_is_no_yes_and_is_named(tmp_path: Path) -> None
     grants.parent.mkdir(parents=True, exist_ok=True)
     grants.write_text("[")
     with pytest.raises(Refused, match=str(grants)):
-        permissions.is_granted(tmp_path, ("training uses the network",))
+        permissions.grant(tmp_path, ("training uses the network",))
 
 
 def test_a_campaign_is_refused_before_it_exists_and_resumes_by_the_yes_of_its_start(tmp_path: Path, home: Path) -> None:

@@ -1,4 +1,4 @@
-"""A keeper starts its program again, gives up on one that never worked, and ends with it."""
+"""A keeper starts its program again, and ends with it."""
 
 from __future__ import annotations
 
@@ -31,44 +31,16 @@ def lives(log: Path) -> list[int]:
     return [int(line) for line in log.read_text().splitlines() if line.isdigit()]
 
 
-def test_one_that_never_worked_ends_its_keeper_with_its_status(tmp_path: Path) -> None:
-    with kept(tmp_path / "log", "sh", "-c", "echo no such table; exit 3") as process:
-        assert process.wait(timeout=30) == 3
-    assert (tmp_path / "log").read_text() == "no such table\n"
-
-
-def test_one_that_has_worked_is_started_again_and_ends_with_its_keeper(tmp_path: Path) -> None:
+def test_one_that_dies_is_started_again_and_ends_with_its_keeper(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with kept(log, "sh", "-c", "echo $$; sleep 300 & wait") as process:
         wait_for(lambda: lives(log))
-        process.send_signal(signal.SIGUSR1)
         os.kill(lives(log)[0], signal.SIGKILL)
         wait_for(lambda: len(lives(log)) == 2)
         family = psutil.Process(process.pid).children(recursive=True)
         process.terminate()
         process.wait(timeout=30)
         assert psutil.wait_procs(family, timeout=5)[1] == []
-
-
-DIES_AT_ONCE = """
-import os, signal, subprocess
-from tasks.system import keeper
-born = []
-class Died(subprocess.Popen):
-    def __init__(self, *given, **more):
-        super().__init__(*given, **more)
-        born.append(self)
-        os.kill(os.getpid(), signal.SIGUSR1 if len(born) == 1 else signal.SIGTERM)
-        self.wait()
-subprocess.Popen, keeper.PAUSE_SECONDS = Died, 0.01
-print(keeper.main(["sh", "-c", "exit 3"]), len(born))
-"""
-"""A keeper that first looks when its program is dead and was said to have worked. At the second one it is asked to end."""
-
-
-def test_one_that_dies_as_it_is_said_to_work_is_started_again() -> None:
-    done = subprocess.run([sys.executable, "-c", DIES_AT_ONCE], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "3 2\n", done.stderr
 
 
 def test_a_killed_keeper_takes_its_program_along(tmp_path: Path) -> None:
