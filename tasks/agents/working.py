@@ -19,7 +19,6 @@ from typing import Any
 
 from environments.limits import Limits
 from tasks.editing.patches import EditFailed, is_place, text_of
-from tasks.llm.prompts import start
 from tasks.proposing.brief import Brief
 from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.program import Program, Stopped
@@ -62,7 +61,7 @@ def lay_out(folder: Path, brief: Brief, task: str) -> dict[str, str]:
     for name in (*brief.files, *brief.problem.editable):
         if name in OURS or not is_place(name):
             raise EditFailed(f"the environment's file {name!r} has no place beside {', '.join(OURS)}: rename it")
-    empty = {"rationale": "", "category": "", "expected": None, "params": start(brief)}
+    empty = {"rationale": "", "category": "", "expected": None, "params": brief.start}
     handed = {**brief.files, TASK: task, PROPOSAL: json.dumps(empty, indent=1) + "\n"}
     for name, text in handed.items():
         path = folder / name

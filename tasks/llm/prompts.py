@@ -33,7 +33,7 @@ from tasks.proposing.brief import NO_PROBLEM, Brief
 from tasks.stats.champion import champion_estimate
 from tasks.stats.predictions import effect, record
 from tasks.system.redact import capped, clean, one_line, quote, scrub_text
-from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best, measured
+from tasks.trial import History, Proposal, Trial, Value, baseline, best, measured
 
 if TYPE_CHECKING:
     import jinja2
@@ -140,13 +140,6 @@ def _program_md(path: Path) -> str:
     return capped(scrub_text(text).strip(), PROGRAM_MD)
 
 
-def start(brief: Brief) -> Params:
-    """The starting point of a proposal: the champion's value of every parameter of the space, or else its default."""
-    champion = best(brief.history)
-    params = champion.proposal.params if champion else {}
-    return {name: params.get(name, one.default) for name, one in brief.space.items()}
-
-
 def trials(space: Space, history: History) -> str:
     """The trials in their order, as far as there is room."""
     others, first = [trial for trial in history if trial.number > 0], baseline(history)
@@ -237,7 +230,7 @@ def _score_of(history: History, trial: Trial) -> str:
 def _parameter(name: str, parameter: Parameter, brief: Brief) -> str:
     first = baseline(brief.history)
     before = first.proposal.params.get(name, parameter.default) if first else parameter.default
-    now = f"now {json.dumps(_rounded(start(brief)[name], 6))}, the baseline's {json.dumps(before)}"
+    now = f"now {json.dumps(_rounded(brief.start[name], 6))}, the baseline's {json.dumps(before)}"
     if isinstance(parameter, Choice):
         return f"- {name}: one of {', '.join(map(json.dumps, parameter.values))}; {now}"
     kind = "a whole number" if isinstance(parameter, Int) else "a number"

@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tasks.llm.account import Account, ModelOptions, accounts, check
-from tasks.llm.answers import ParsedAnswer
 from tasks.llm.litellm_client import Message
-from tasks.llm.prompts import data, render, start, told
+from tasks.llm.prompts import data, render, told
 from tasks.proposers import Proposer
-from tasks.proposing.brief import Brief, RemainingBudget, Suggestion
-from tasks.trial import Usage
+from tasks.proposing.brief import Brief, RemainingBudget
 
 REASON_LINES = 40
 """Lines of a refusal's reason, the end of a program's log included."""
@@ -48,11 +46,3 @@ def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tup
             messages.append(Message("assistant", said or NOT_REPEATED))
             messages.append(Message("user", render("repair", problem, reason=reason, **parts)))
     return tuple(messages)
-
-
-def suggestion(
-    idea: ParsedAnswer, shown: Brief, account: Account, usage: Usage, files: dict[str, str] | None = None
-) -> Suggestion:
-    """An idea as a suggestion: what it does not state stays at the champion's."""
-    words = idea.rationale, files or None, idea.category, idea.text
-    return Suggestion({**start(shown), **idea.params}, *words, usage, model=account.model, expected=idea.expected)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from environments import Environment
 from environments.earlier_trials import EarlierTrial
 from environments.space import Space
-from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage, baseline
+from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage, baseline, best
 
 Pending = Mapping[int, Proposal]
 NO_PROBLEM = Environment.model_construct(
@@ -95,6 +95,13 @@ class Brief:
         """The same for all trials of a campaign: the seed of the baseline's first run."""
         first = baseline(self.history)
         return first.runs[0].seed if first else 0
+
+    @property
+    def start(self) -> Params:
+        """Where a proposal starts: the champion's value of every parameter of the space, or else its default."""
+        champion = best(self.history)
+        params = champion.proposal.params if champion else {}
+        return {name: params.get(name, one.default) for name, one in self.space.items()}
 
 
 class Unusable(Exception):

@@ -42,7 +42,7 @@ def brief(tmp_path: Path, **more: Any) -> Brief:
     history += (tried(history, None, params={"lr": 9.0, "layers": 2}),)
     space = {"lr": Float(low=1e-3, high=10.0, log=True, default=0.1), "layers": Int(low=1, high=9, default=2)}
     (tmp_path / "program.md").write_text("Find the minimum.\n")
-    problem = PROBLEM.model_copy(update={"folder": tmp_path})
+    problem = PROBLEM.model_copy(update={"folder": tmp_path, "space": space})
     return replace(Brief(space, history, problem=problem, files=FILES, seed=3, traces=tmp_path / "desk"), **more)
 
 
@@ -145,7 +145,7 @@ def test_a_folder_with_anything_but_plain_changes_is_not_taken(tmp_path: Path, a
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("{", 'no JSON object with "params"'), ('{"params": {"lr": NaN}}', "lr must be a number in .*, got nan")],
+    [("{", 'no JSON object with "params"'), ('{"params": {"lr": NaN}}', "'lr' must be a number in .*, got nan")],
 )
 def test_a_proposal_that_cannot_be_read_is_turned_down(play: Play, text: str, why: str) -> None:
     with pytest.raises(Unusable, match=f"^claude: proposal.json: .*{why}"):

@@ -41,7 +41,9 @@ CHAMPIONS = DEFAULTS | {"lr": 0.01, "layers": 3}
 BASE = {"train.py": "rate = 0.1\nsteps = 100\nprint(rate)\n"}
 PROGRAM = {"train.py": "rate = 0.1\nsteps = 200\nprint(rate)\n"}
 FASTER = {"train.py": "rate = 0.2\nsteps = 200\nprint(rate)\n"}
-PROBLEM = NO_PROBLEM.model_copy(update={"name": "walker", "metric": "return/mean", "fixed": {"hidden": 64}})
+PROBLEM = NO_PROBLEM.model_copy(
+    update={"name": "walker", "metric": "return/mean", "space": SPACE, "fixed": {"hidden": 64}}
+)
 GOOD = {"rationale": "faster", "category": "learning rate", "params": {"lr": 0.02}}
 BLOCK = "train.py\n<<<<<<< SEARCH\nrate = 0.1\n=======\nrate = 0.2\n>>>>>>> REPLACE\n"
 WHOLE = "train.py\n```python\nrate = 0.2\nsteps = 200\nprint(rate)\n```"
@@ -113,11 +115,12 @@ def test_an_answer_is_a_suggestion_on_top_of_the_champion_whatever_is_around_it(
         ('Perhaps {"params": {"lr": 0.09}}, or better {"params": {"lr": 0.02}}.', "several proposals"),
         ("I would raise the rate.", "there is no JSON object with \"params\" in the answer"),
         ('{"params": [1]}', 'must be an object with "params", an object of parameter names and values, got {"params": [1]}'),
-        ('{"params": {"hidden": 128}}', "hidden is fixed at 64"),
+        ('{"params": {"hidden": 128}}', "parameter 'hidden' is fixed at 64 in walker, got 128"),
         (
             '{"params": {"lr": 5, "layer": 2, "act": "gelu", "norm": 1}}',
-            "lr must be a number in 0.0001..0.1, got 5; there is no parameter 'layer': there are lr, layers, act, norm; "
-            "act must be one of ['tanh', 'relu'], got 'gelu'; norm must be one of [True, False], got 1",
+            "parameter 'lr' must be a number in 0.0001..0.1, got 5; unknown parameter 'layer'. Did you mean 'layers'? "
+            "Available: lr, layers, act, norm, hidden.; parameter 'act' must be one of ['tanh', 'relu'], got 'gelu'; "
+            "parameter 'norm' must be one of [True, False], got 1",
         ),
     ],
 )  # fmt: skip
@@ -138,7 +141,7 @@ def test_an_answer_outside_of_the_space_is_repaired_with_what_was_wrong() -> Non
     talk = server.requests[0].messages
     assert [message["role"] for message in talk] == ["system", "user", "assistant", "user"]
     assert talk[2]["content"] == wrong
-    assert "| lr must be a number in 0.0001..0.1, got 5" in talk[3]["content"]
+    assert "| parameter 'lr' must be a number in 0.0001..0.1, got 5" in talk[3]["content"]
 
 
 def test_a_batch_is_asked_for_once_and_the_next_trials_take_theirs_from_it(tmp_path: Path) -> None:
@@ -176,8 +179,8 @@ def test_every_form_of_an_edit_is_read_whichever_was_asked_for(answer: str) -> N
 
 def test_parameters_without_an_edit_are_a_proposal_too() -> None:
     answer = '```json\n{"rationale": "a higher rate", "expected": "+3", "params": {"lr": 0.02}}\n```\n'
-    idea, rest = headed(answer, SPACE, {})
-    assert (idea.rationale, idea.expected, idea.params) == ("a higher rate", 3.0, {"lr": 0.02})
+    idea, rest = headed(answer, a_brief())
+    assert (idea.rationale, idea.expected, idea.params) == ("a higher rate", 3.0, CHAMPIONS | {"lr": 0.02})
     assert not rest.strip() and not proposed(answer, "llm_diff").files
 
 
@@ -187,7 +190,7 @@ def test_parameters_without_an_edit_are_a_proposal_too() -> None:
         ('{"rationale": "I would rather not."}', "no edit"),
         (EDIT.replace("rate = 0.1", "rate"), "block 1 of 1 (train.py)"),
         (EDIT.replace("train.py", "judge.py"), "judge.py"),
-        (f'{{"rationale": "", "params": {{"lr": 7}}}}\n{BLOCK}', "lr must be a number in 0.0001..0.1, got 7"),
+        (f'{{"rationale": "", "params": {{"lr": 7}}}}\n{BLOCK}', "'lr' must be a number in 0.0001..0.1, got 7"),
         (f'{{"rationale": "faster", lr = 0.02}}\n{BLOCK}', 'there is no JSON object with "rationale"'),
         (f"{HEAD}\n{HEAD.replace('higher', 'lower')}\n{BLOCK}", "several proposals"),
     ],
@@ -290,7 +293,7 @@ def test_whether_everything_is_there_is_asked_before_the_first_trial(
     ],
 )  # fmt: skip
 def test_a_prediction_is_a_finite_number_however_it_is_written_or_none(stated: Any, read: float | None) -> None:
-    (idea,), _ = ideas(json.dumps(GOOD | {"expected": stated}), SPACE, {})
+    (idea,), _ = ideas(json.dumps(GOOD | {"expected": stated}), a_brief())
     assert idea.expected == read
 
 
