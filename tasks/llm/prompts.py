@@ -269,9 +269,8 @@ def _earlier(brief: Brief) -> str:
 
 def _imported(brief: Brief) -> str:
     """The best trials of another tool, best first, a line each."""
-    sign, lines = 1 if brief.problem.higher_is_better else -1, list[str]()
-    ranked = sorted(enumerate(brief.imported, 1), key=lambda n: math.inf if n[1].score is None else -sign * n[1].score)
-    for place, one in ranked[:IMPORTED]:
+    lines = list[str]()
+    for place, one in brief.ranked[:IMPORTED]:
         score = "failed" if one.score is None else number(one.score)
         params = ", ".join(f"{name} {json.dumps(_rounded(value))}" for name, value in one.params.items())
         parts = (score, one_line(params, WIDTH), one_line(one.note, WIDTH))

@@ -108,8 +108,8 @@ def is_same_point(space: Space, one: Params, other: Params) -> bool:
     """Whether every parameter of the space is as good as equal in both."""
     axes = [Axis(name, parameter) for name, parameter in space.items()]
     here, there = point_of(axes, one), point_of(axes, other)
-    if here is None or there is None:  # one lies outside of the space
-        return all(repr(one.get(name)) == repr(other.get(name)) for name in space)
+    if here is None or there is None:  # it lies outside of the space
+        return False
     return all(
         abs(axis.fraction(a) - axis.fraction(b)) <= (TOLERANCE if isinstance(axis.parameter, Float) else 0.0)
         for axis, a, b in zip(axes, here, there, strict=True)

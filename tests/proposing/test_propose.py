@@ -241,7 +241,7 @@ def test_a_search_begins_with_the_best_of_them_and_goes_on_with_what_was_measure
         found.append(suggestion)
         history += (tried(history, score, params=suggestion.params),)
     assert [one.params["lr"] for one in found[:2]] == [pytest.approx(1e-2), pytest.approx(5e-2)]
-    assert "one of the best of 3 imported trials, with 14 there" in found[0].rationale
+    assert "one of the best of 4 imported trials, with 14 there" in found[0].rationale
     assert "imported" not in found[2].rationale
 
 
