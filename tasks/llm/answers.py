@@ -28,8 +28,7 @@ RATIONALE, CATEGORY, FAULT = 1_000, 40, 200
 NO_REASON = "no reason was given"
 FAULTS, STARTS = 20, 200
 """Faults that are told, and places where JSON may begin."""
-THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
-TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
+OPENING, CLOSING = re.compile(r"\s*<think(?:ing)?>"), re.compile(r"</think(?:ing)?>")
 JSON_START = re.compile(r"[{\[]")
 
 
@@ -37,21 +36,16 @@ class Misread(ValueError):
     """An answer that cannot be used. The message names every fault."""
 
 
-def is_thought(text: str) -> bool:
-    """Whether the text is the beginning of thoughts that never end."""
-    return re.match(r"\s*<think(?:ing)?>", text) is not None and THOUGHT.match(text) is None
+def without_thoughts(text: str) -> str | None:
+    """The answer without the thoughts before it; None where these never end.
 
-
-def without_thoughts(text: str) -> str:
-    """The answer without the thoughts before it.
-
-    Some servers put the opening tag into the question. The thoughts then end with the first tag, if that ends a line
-    and the answer follows: a rationale is asked for, and an edit may have such a tag in its code.
+    Some servers put the opening tag into the question. The thoughts then end with the first tag behind which the answer
+    follows: a rationale is asked for, and an edit may have such a tag in its code.
     """
-    first = TAG.search(text)
-    if first and first[1] and first[2] is not None and "rationale" in text[first.end() :].lower():
-        return text[first.end() :].strip()
-    return THOUGHT.sub("", text).strip()
+    is_opened, end = OPENING.match(text) is not None, CLOSING.search(text)
+    if end and (is_opened or "rationale" in text[end.end() :].lower()):
+        return text[end.end() :].strip()
+    return None if is_opened else text.strip()
 
 
 def ideas(text: str, brief: Brief) -> tuple[list[Suggestion], list[str]]:

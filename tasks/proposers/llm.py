@@ -40,7 +40,7 @@ class Llm(Researcher):
         made |= {one.number: one.proposal for one in brief.rejected}
         by_it = [number for number, proposal in made.items() if proposal.model == account.model]
         bought = max((number for number in by_it if made[number].usage.calls), default=0)
-        answers = [one.answer for one in recorded(brief.traces.with_name(f"{bought:04d}")) if one.answer]
+        answers = [one for one in recorded(brief.traces.with_name(f"{bought:04d}")) if one.finish]
         if not answers:
             return None
         taken = sum(number >= bought for number in by_it)

@@ -52,19 +52,19 @@ def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
     address = {"base_url": "http://gpu:8000/v1", "key": SecretStr(KEY)}
     prices = {"usd_per_million_input": 1, "usd_per_million_output": 2}
     with temporary_settings({PREFECT_API_URL: lone_server}):
-        mine = LLM(provider="hosted_vllm", models=["small", "hosted_vllm/large"], temperature=0.5, **address, **prices)
+        mine = LLM(models=["hosted_vllm/small", "large"], temperature=0.5, **address, **prices)
         mine.save("nightshift", overwrite=True)
         LLM(models=["openai/gpt-4o"], key_variable="NO_SUCH_VARIABLE").save("cloud", overwrite=True)
 
     small, large = accounts(ModelOptions(temperature=0.9))
     assert small == Account(model="hosted_vllm/small", temperature=0.9, **address, **prices)
-    assert large.model == "hosted_vllm/large"
+    assert large.model == "openai/large"
     assert scrub_text(KEY) == "[secret LLM_KEY]"
 
-    (other,) = accounts(ModelOptions(block="nightshift", model="another"))
+    (other,) = accounts(ModelOptions(block="nightshift", model="hosted_vllm/another"))
     assert (other.model, other.key) == ("hosted_vllm/another", SecretStr(KEY))
     assert other.usd_per_million_input is None, "a price holds for the block's own models"
-    assert accounts(ModelOptions(block="nightshift", model="small"))[0].usd_per_million_input == 1
+    assert accounts(ModelOptions(block="nightshift", model="hosted_vllm/small"))[0].usd_per_million_input == 1
 
     (elsewhere,) = accounts(ModelOptions(block="nightshift", model="small", base_url="http://other/v1"))
     assert elsewhere.key is None, "a block's key goes to the block's own address only"

@@ -61,7 +61,7 @@ def test_an_answer_comes_with_its_tokens_and_its_price() -> None:
     with FakeLLM([Reply("try a larger step", usage=(1000, 500))]) as server:
         answer = ask(account(server, temperature=0.3, max_output_tokens=700), QUESTION, brief())
 
-    assert (answer.text, answer.finish, answer.model) == ("try a larger step", "stop", "openai/test")
+    assert (answer.text, answer.finish, answer.request.model) == ("try a larger step", "stop", "openai/test")
     assert answer.usage == Usage(1, 1000, 500, 0.002)
     assert [one["content"] for one in server.requests[0].messages] == ["You are brief.", "What next?"]
     body = server.requests[0].body
@@ -191,10 +191,10 @@ def test_what_was_asked_and_answered_is_kept(tmp_path: Path) -> None:
     good, bad = traces(tmp_path)
     assert [path.name for path in sorted((tmp_path / "asked").iterdir())] == ["01.json", "02.json"]
     assert [one["content"] for one in good["request"]["messages"]] == ["You are brief.", "What next?"]
-    assert (good["answer"]["thoughts"], good["error"]) == ("six by nine", "")
-    assert good["answer"]["text"].startswith("half a pair: ")
+    assert (good["thoughts"], good["fault"]) == ("six by nine", "")
+    assert good["text"].startswith("half a pair: ")
     assert good["usage"] == bad["usage"] == {"calls": 1, "input_tokens": 100, "output_tokens": 20, "usd": 0.00014}
-    assert bad["answer"] is None and "refused: no" in bad["error"]
+    assert bad["finish"] == "" and "refused: no" in bad["fault"]
 
 
 @pytest.mark.parametrize("reply", ["the only answer", truncated("half")])
