@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from tasks.llm.account import Account, ModelOptions, accounts, check
 from tasks.llm.litellm_client import Message
-from tasks.llm.prompts import data, render, told
+from tasks.llm.prompts import data, render
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget
 
@@ -36,13 +36,11 @@ class Researcher(Proposer, ModelOptions):
 
 def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tuple[Message, ...]:
     """The messages to a model: its role, the question about `shown`, and every refused answer with the reason."""
-    problem, parts = brief.problem, {"told": told(shown), **more}
-    messages = [Message("system", render("researcher", problem, **parts))]
-    messages.append(Message("user", render(prompt, problem, **parts)))
+    messages = [Message("system", render("researcher", shown, **more)), Message("user", render(prompt, shown, **more))]
     for refusal in brief.refusals:
         if refusal.text or refusal.usage.calls:  # else no model has said anything
             reason = data(refusal.reason, REASON_LINES, width=400)
             said = refusal.text.encode(errors="replace").decode()  # half a character cannot be sent
             messages.append(Message("assistant", said or NOT_REPEATED))
-            messages.append(Message("user", render("repair", problem, reason=reason, **parts)))
+            messages.append(Message("user", render("repair", shown, reason=reason, **more)))
     return tuple(messages)

@@ -21,7 +21,7 @@ from tasks.agents import working
 from tasks.agents.working import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting
 from tasks.editing.edits import EditFailed, diff_of
 from tasks.llm.answers import Misread, ideas
-from tasks.llm.prompts import data, render, told
+from tasks.llm.prompts import data, render
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.system import file_trees
@@ -117,11 +117,11 @@ class Agent(Proposer):
             raise Unavailable(f"{self._name}: no program {self._setting.argv[0]!r} on PATH")
         work, log = room / "work", room / "log.txt"
         work.mkdir()
-        parts: dict[str, object] = {"told": told(brief)}
+        parts = dict[str, object]()
         if brief.refusals:
             last = brief.refusals[-1]
-            parts |= {"reason": data(last.reason, QUOTED_LINES), "before": data(last.text, QUOTED_LINES)}
-        task = render("agent", brief.problem, **parts)
+            parts = {"reason": data(last.reason, QUOTED_LINES), "before": data(last.text, QUOTED_LINES)}
+        task = render("agent", brief, **parts)
         try:
             handed = working.lay_out(work, brief, task)
         except EditFailed as clash:

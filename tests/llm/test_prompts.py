@@ -41,7 +41,7 @@ MARKED = re.compile(r"^\| ")
 
 def prompt(brief: Brief, name: str = "edit") -> str:
     """What a model is asked with this brief."""
-    return render(name, brief.problem, told=told(brief), count=1, form="search_replace")
+    return render(name, brief)
 
 
 def a_night(*more: Trial) -> History:
@@ -70,7 +70,7 @@ def lines_with(text: str, part: str) -> list[str]:
 def test_every_prompt_can_be_said_from_the_first_trial_on(name: str, count: int, form: str) -> None:
     for history in ((), a_night(), search(20)):
         brief = Brief(SPACE, history, problem=PROBLEM, files=PROGRAM)
-        said = render(name, PROBLEM, told=told(brief), count=count, form=form, reason="```\n| no\n```")
+        said = render(name, brief, count=count, form=form, reason="```\n| no\n```")
         assert "{{" not in said and "{%" not in said
         assert name == "campaign" or len(said) > 80
 
@@ -125,7 +125,7 @@ def test_a_long_history_is_told_within_its_cap_the_newest_and_the_best_in_full()
         saying(replace(trial, number=n, order=n), rationale=f"idea {n}\n" + "why " * 500)
         for n, trial in enumerate(history)
     )
-    said = told(Brief(SPACE, long, problem=PROBLEM)).history
+    said = str(told(Brief(SPACE, long, problem=PROBLEM))["history"])
 
     assert len(said) < 1.02 * prompts.HISTORY
     newest, top = long[-1], max(long[1:], key=lambda trial: trial.score.utility)
@@ -148,7 +148,7 @@ def own(folder: Path, **files: str) -> Path:
 
 def test_a_prompt_of_the_environment_stands_before_ours_in_the_whole_or_in_a_part(tmp_path: Path) -> None:
     part = own(tmp_path / "part", problem="Improve {{ problem.name }}.")
-    whole = own(tmp_path / "whole", edit="Do as you like with {{ told.files }}")
+    whole = own(tmp_path / "whole", edit="Do as you like with {{ files }}")
     brief = Brief(SPACE, a_night(), problem=PROBLEM, files=PROGRAM)
 
     with_part = prompt(replace(brief, problem=its(part)))
@@ -164,7 +164,7 @@ def test_a_prompt_of_the_environment_stands_before_ours_in_the_whole_or_in_a_par
     ("name", "text", "why"),
     [
         ("edits", "", "unknown prompt 'edits'. Did you mean 'edit'?"),
-        ("edit", "{{ told.hystory }}", "has no attribute 'hystory'"),
+        ("edit", "{{ hystory }}", "'hystory' is undefined"),
         ("problem", "a\n{% if %}", "problem.md, line 2: "),
         ("edit", "{{ problem.__class__.__mro__ }}", "unsafe"),
         ("edit", '{% include "edit.md" %} Be brave.', "recursion depth"),

@@ -251,8 +251,8 @@ def test_a_prompt_lists_the_best_as_foreign_text() -> None:
     brief = Brief(
         SPACE, begun(), problem=NO_PROBLEM.model_copy(update={"direction": "minimize"}), imported=(*many, spoken)
     )
-    lines = told(brief).imported.splitlines()
+    lines = str(told(brief)["imported"]).splitlines()
     shown = [line for line in lines if " of 101: " in line]
     assert len(shown) == 30 and "101 of 101: -1: odd" in shown[0] and "1 of 101: 0:" in shown[1]
     assert all(line.startswith("| ") for line in lines if not line.startswith("```"))
-    assert told(replace(brief, imported=())).imported == ""
+    assert told(replace(brief, imported=()))["imported"] == ""
