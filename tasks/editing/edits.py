@@ -67,7 +67,7 @@ def diff_of(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     return _read(patches.difference, *sides) if names else ""
 
 
-def patched(before: Mapping[str, str], diff: str) -> dict[str, str]:
+def patched(before: Mapping[str, str], diff: str | None) -> dict[str, str]:
     """Texts, by name, as a diff leaves them. A file that it removes is not among them.
 
     Raises:
