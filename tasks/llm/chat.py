@@ -88,7 +88,8 @@ def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: 
         litellm_client.litellm()  # what loading it takes is not the model's time
         began = time.monotonic()
         answer = _answer(account, request)
-        keep(brief.traces, replace(answer, seconds=round(time.monotonic() - began, 3)))
+        answer = replace(answer, seconds=round(time.monotonic() - began, 3))
+        keep(brief.traces, answer)
     if not answer.finish:
         raise Unavailable(f"{_name(account)}: {answer.fault}", answer.usage)
     if answer.fault:

@@ -98,14 +98,11 @@ def test_of_the_variables_it_sees_only_those_on_the_list(
         monkeypatch.setenv(name, f"value-of-{name}")
     for name, options in (("claude", {}), ("codex", {}), ("claude", {"environment": [scripted_agent.CANARY]})):
         play("edit", name, told=brief(tmp_path, seed=len(str(options))), **options)
-    asked = scripted_agent.asked(tmp_path / "bin")
-    assert {"exec", "--json", "--sandbox", "workspace-write"} <= {*asked[1]["arguments"]}  # type: ignore[misc]
-    seen = [facts["variables"] for facts in asked]
-    keys = [
-        {name for name, value in one.items() if value.startswith("value-of-")} for one in seen if isinstance(one, dict)
-    ]
-    assert keys == [{"ANTHROPIC_API_KEY"}, {"OPENAI_API_KEY"}, {scripted_agent.CANARY}]
-    assert all(isinstance(one, dict) and one["HOME"] == os.environ["HOME"] for one in seen)
+    asked: list[Any] = scripted_agent.asked(tmp_path / "bin")
+    assert {"exec", "--json", "--sandbox", "workspace-write"} <= {*asked[1]["arguments"]}
+    for facts, key in zip(asked, ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", scripted_agent.CANARY), strict=True):
+        assert [name for name, value in facts["variables"].items() if value.startswith("value-of-")] == [key]
+        assert facts["variables"]["HOME"] == os.environ["HOME"]
 
 
 def test_no_command_line_shows_a_variable(play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
