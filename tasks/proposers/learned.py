@@ -29,6 +29,7 @@ from tasks.stats.champion import champion_estimate, is_barred, utility
 from tasks.trial import History, Trial, best
 
 DEVIATION = 0.2  # standard deviation of an untrained policy's Gaussians, as a share of each scale
+OF_A_CHOICE = 0.5  # the same where neighbours on the scale need not be alike
 SQUASH = 3.0  # run standard deviations that make an effect a large one
 CRASH, CANCELLED = -0.5, -0.3  # rewards without a score; a cancelled trial was clearly behind
 HIDDEN, LEARNING_RATE = 32, 1e-3  # units of the hidden layer; Adam's step
@@ -67,7 +68,8 @@ class Learned(Numeric):
         """The policy after all trials of the brief, and the champion's action."""
         torch.set_num_threads(1)  # how many there are must not decide what is proposed
         axes, steps = varied(brief.space), list[Step]()
-        policy = Policy(len(axes), torch.Generator().manual_seed(brief.campaign_seed))
+        deviations = [DEVIATION if axis.is_ordered else OF_A_CHOICE for axis in axes]
+        policy = Policy(deviations, torch.Generator().manual_seed(brief.campaign_seed))
         for part in (*campaigns(brief.earlier), brief.history):
             champion = torch.full((len(axes),), 0.5, dtype=torch.float64)
             for place, (trial, reward) in enumerate(zip(part, rewards(part), strict=True)):
@@ -116,14 +118,15 @@ def rewards(history: History) -> tuple[float, ...]:
 class Policy(nn.Module):
     """A network with one hidden layer of tanh units, and its Adam. Its outputs are added to the champion's action."""
 
-    def __init__(self, size: int, rng: torch.Generator) -> None:
+    def __init__(self, deviations: Sequence[float], rng: torch.Generator) -> None:
         super().__init__()
+        size = len(deviations)
         weights = torch.randn(size, HIDDEN, dtype=torch.float64, generator=rng) / math.sqrt(size)
         heads = 0.01 * torch.randn(HIDDEN, size, dtype=torch.float64, generator=rng) / math.sqrt(HIDDEN)
         self.hidden, self.heads = nn.Parameter(weights), nn.Parameter(heads)
         self.hidden_bias = nn.Parameter(weights.new_zeros(HIDDEN))
         self.heads_bias = nn.Parameter(weights.new_zeros(size))
-        self.log_deviation = nn.Parameter(weights.new_full((size,), math.log(DEVIATION)))
+        self.log_deviation = nn.Parameter(weights.new_tensor(deviations).log())
         self.optimizer = torch.optim.Adam(self.parameters(), lr=LEARNING_RATE)
 
     def forward(self, champions: Tensor) -> Any:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
 import environments
 from environments import Environment, plugins
@@ -68,14 +67,15 @@ def test_a_proposal_lies_in_the_space_whatever_happened_before(tmp_path: Path, n
 
 
 def proposals(folder: Path) -> str:
-    """What every proposer says to the same histories, pending trials and seeds, as JSON."""
+    """What every proposer says to the same histories, pending trials and seeds."""
     environment = environments.load(folder)
     first: Pending = {6: Proposal(environment.defaults | {"x": 1.5})}
-    found = [
-        next_proposal(environment, propose.load(name, {}), history_of(environment, trials), 1, pending)
-        for name, trials, pending in itertools.product(NAMES, (0, 5), ({}, first))
-    ]
-    return TypeAdapter(list[Proposal | None]).dump_json(found).decode()
+    return repr(
+        [
+            next_proposal(environment, propose.load(name, {}), history_of(environment, trials), 1, pending)
+            for name, trials, pending in itertools.product(NAMES, (0, 5), ({}, first))
+        ]
+    )
 
 
 @pytest.mark.slow
