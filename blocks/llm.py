@@ -22,10 +22,8 @@ class LLM(ModelSettings, Block):
     _block_type_slug = "nightshift-llm"
     _description = "The language model that proposes: its name, endpoint, credentials and prices."
 
-    provider: str | None = None
-    """LiteLLM's name of the provider, if the models' names are without; not needed for a base URL."""
     models: list[str] = Field(min_length=1)
-    """Names of the models, at least one. A proposer with one model uses the first."""
+    """Names of the models, each with its provider, at least one. A proposer with one model uses the first."""
     key: SecretStr | None = None
     """The key."""
 

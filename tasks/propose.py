@@ -67,17 +67,14 @@ def next_proposal(checks: ProposalChecks, proposer: Proposer, fallback: Proposer
 
 def from_inbox(checks: ProposalChecks, brief: Brief) -> Proposal | None:
     """The first valid proposal of the inbox; invalid ones before it are refused with their reasons."""
-    champion = best(brief.history)
-    current = champion.proposal.params if champion else {}
-    tunable = {name: value for name, value in current.items() if name in checks.environment.space}
     for entry in checks.inbox_entries if brief.history else ():
         try:
             idea = inbox.read(entry)
         except Refused as wrong:
             inbox.refuse(entry, str(wrong))
             continue
-        suggestion = Suggestion({**tunable, **idea.params}, idea.rationale, idea.files, proposer=INBOX)
-        start = next((trial for trial in brief.history if trial.number == idea.base), champion)
+        suggestion = Suggestion({**brief.start, **idea.params}, idea.rationale, idea.files, proposer=INBOX)
+        start = next((trial for trial in brief.history if trial.number == idea.base), best(brief.history))
         found = _checked(checks, brief, suggestion, start)
         if isinstance(found, Proposal):
             return replace(found, inbox=entry.stem)
@@ -109,8 +106,6 @@ def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | 
         if suggestion is None:
             return nothing()
         named = replace(suggestion, proposer=suggestion.proposer or name_of(proposer))
-        if not proposer.asks:
-            checks.environment.complete(named.params)  # a numeric proposer takes the space from us
         checked = _checked(checks, told, named, best(brief.history))
         if isinstance(checked, Proposal):
             return checked

@@ -104,7 +104,7 @@ def importances(environment: Environment, history: History) -> dict[str, float]:
     from tasks.proposing.optuna_study import study  # imports Optuna
 
     only = replace(seen, decided=tuple(scored), under_way=())
-    made = study(only, [{"value": float(rank)} for rank in ranks], RandomSampler, True)
+    made = study(only, [float(rank) for rank in ranks], RandomSampler)
     return get_param_importances(made, evaluator=FanovaImportanceEvaluator(seed=0))
 
 

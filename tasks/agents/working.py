@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from environments.limits import Limits
-from tasks.editing.patches import EditFailed, is_place, text_of
-from tasks.llm.prompts import start
+from tasks.editing import patches
+from tasks.editing.patches import EditFailed, text_of
 from tasks.proposing.brief import Brief
 from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.program import Program, Stopped
@@ -37,8 +37,7 @@ EVERYBODYS = (
 """Variables that every agent is handed, as far as they are set: how to find programs, its own login and the network."""
 PROMPT, MODEL = "{prompt}", "{model}"
 """Placeholders in a user's command; each must be a whole argument."""
-OURS = ("TASK.md", "proposal.json")
-TASK, PROPOSAL = OURS
+TASK, PROPOSAL = "TASK.md", "proposal.json"
 LIMITS = Limits(scratch_gb=4, output_mb=16)
 VIEW = VisiblePaths((), (), network=True, gpu=True)
 """`gpu`: like the drivers of one, the engines of these agents reserve far more address space than they use."""
@@ -59,16 +58,10 @@ except OSError as wrong:
 
 def lay_out(folder: Path, brief: Brief, task: str) -> dict[str, str]:
     """Write everything into an empty folder; the texts of the files, by name."""
-    for name in (*brief.files, *brief.problem.editable):
-        if name in OURS or not is_place(name):
-            raise EditFailed(f"the environment's file {name!r} has no place beside {', '.join(OURS)}: rename it")
-    empty = {"rationale": "", "category": "", "expected": None, "params": start(brief)}
+    empty = {"rationale": "", "category": "", "expected": None, "params": brief.start}
     handed = {**brief.files, TASK: task, PROPOSAL: json.dumps(empty, indent=1) + "\n"}
-    for name, text in handed.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode())
-        path.chmod(0o444 if name == TASK else 0o644)
+    patches.lay_out(folder, handed)
+    (folder / TASK).chmod(0o444)
     return handed
 
 
@@ -79,28 +72,19 @@ def read_back(folder: Path, handed: Mapping[str, str], editable: Sequence[str]) 
         The whole texts of the editable files that it changed, and its proposal.json: parameters, reason, kind and
         prediction, in the form in which a language model gives them.
     """
-    if text_of(folder, TASK) != handed[TASK]:
+    left = {name: text_of(folder, name) for name in (TASK, PROPOSAL, *editable)}
+    changed = {name: text for name, text in left.items() if text is not None and text != handed.get(name)}
+    if left[TASK] != handed[TASK]:
         raise EditFailed(f"it changed {TASK!r}, which is not editable; editable: {', '.join((*editable, PROPOSAL))}")
-    files: dict[str, str] = {}
-    for name in dict.fromkeys((*editable, *(handed.keys() - set(OURS)))):
-        text = text_of(folder, name)
-        if text is None and name in handed:
-            raise EditFailed(f"it removed {name!r}: the program's files may change, but must stay")
-        if text is not None and text != handed.get(name):
-            _check_secrets(name, text, handed.get(name, ""))
-            files[name] = text
-    proposal = text_of(folder, PROPOSAL) or ""
-    _check_secrets(PROPOSAL, proposal, handed[PROPOSAL])
-    return files, proposal
-
-
-def _check_secrets(name: str, text: str, before: str) -> None:
-    """Refuse a text with a secret that was not there before."""
-    had = before.encode()
-    if written := {which for form, which in secrets_in(text.encode(), known_secrets()).items() if form not in had}:
-        raise EditFailed(
-            f"it wrote the value of {', '.join(sorted(written))} into {name!r}: no secret belongs in a file"
-        )
+    for name, text in changed.items():
+        had = handed.get(name, "").encode()
+        written = {which for form, which in secrets_in(text.encode(), known_secrets()).items() if form not in had}
+        if written:
+            words = ", ".join(sorted(written))
+            raise EditFailed(f"it wrote the value of {words} into {name!r}: no secret belongs in a file")
+    if gone := [name for name in editable if left[name] is None and name in handed]:
+        raise EditFailed(f"it removed {gone[0]!r}: the program's files may change, but must stay")
+    return {name: text for name, text in changed.items() if name != PROPOSAL}, left[PROPOSAL] or ""
 
 
 def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, str], seconds: float) -> tuple[str, str]:

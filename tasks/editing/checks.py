@@ -65,7 +65,7 @@ def missing_calls(files: Mapping[str, str], required: Iterable[str]) -> list[str
             tree = parse(name, source)
         except EditFailed:
             continue
-        calls |= {f".{dotted(node.func)}" for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        calls |= {f".{ast.unparse(node.func)}" for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return [name for name in required if not any(call.endswith(f".{name}") for call in calls)]
 
 
@@ -85,7 +85,7 @@ def _fixed(name: str, source: str) -> Iterator[tuple[int, str]]:
         match node:
             case ast.Call():
                 given = [(word.arg or "", word.value) for word in node.keywords]
-                given += [(dotted(node.func).rpartition(".")[2], first) for first in node.args[:1]]
+                given += [(_name(node.func), first) for first in node.args[:1]]
             case ast.Assign():
                 given = [(_name(target), node.value) for target in node.targets]
             case ast.Dict():
@@ -96,9 +96,11 @@ def _fixed(name: str, source: str) -> Iterator[tuple[int, str]]:
 
 
 def _name(target: ast.AST | None) -> str:
-    """The name of a variable, an attribute, or a key."""
+    """The last name of a function, a variable or an attribute, or the key of an item."""
     key = target.slice if isinstance(target, ast.Subscript) else target
-    return str(key.value) if isinstance(key, ast.Constant) else dotted(key).rpartition(".")[2] if key else ""
+    if isinstance(key, ast.Constant):
+        return str(key.value)
+    return ast.unparse(key).rpartition(".")[2] if key else ""
 
 
 def parse(name: str, source: str) -> ast.Module:
@@ -121,18 +123,6 @@ def parse(name: str, source: str) -> ast.Module:
     if encoding not in ("utf-8", "utf-8-sig"):
         raise EditFailed(f"{name}:1 claims to be in {encoding}, where a program's files are in utf-8")
     return tree
-
-
-def dotted(node: ast.AST) -> str:
-    """The names of `a.b[0].c` as a.b.c; of an attribute of another expression, `(x + y).c`, only c."""
-    parts = []
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        if isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-        node = node.value
-    if isinstance(node, ast.Name):
-        parts.append(node.id)
-    return ".".join(reversed(parts))
 
 
 def meaning_of(source: str) -> str:

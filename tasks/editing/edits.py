@@ -18,7 +18,7 @@ from tasks.editing import checks, formats, patches
 from tasks.editing.patches import FILE_LIMIT, EditFailed
 from tasks.sandbox.reader import Unreadable, read
 
-__all__ = ["EditFailed", "apply_edit", "changed", "diff_of", "patched", "sources"]
+__all__ = ["EditFailed", "apply_edit", "changed", "diff_of", "patched"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,18 +37,13 @@ def apply_edit(workspace: Path, edit: str, environment: Environment) -> None:
         for name, path in paths.items()
         if path.exists() and path.stat().st_size <= FILE_LIMIT
     }
-    program = sources(workspace) if environment.required_calls else {}
+    python = [path for path in environments.files(workspace) if path.suffix == ".py" and environment.required_calls]
+    program = {path.relative_to(workspace).as_posix(): path.read_text("utf-8", "replace") for path in python}
     required = [*environment.required_calls]
     changed = _read(checks.edited_program, files, edit, [*paths], program, required, environment.name)
     for name, text in changed.items():
         paths[name].parent.mkdir(parents=True, exist_ok=True)
         paths[name].write_bytes(text.encode())
-
-
-def sources(folder: Path) -> dict[str, str]:
-    """The Python files of a program, by their paths in it."""
-    python = [path for path in environments.files(folder) if path.suffix == ".py"]
-    return {path.relative_to(folder).as_posix(): path.read_text("utf-8", "replace") for path in python}
 
 
 def changed(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
@@ -67,7 +62,7 @@ def diff_of(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     return _read(patches.difference, *sides) if names else ""
 
 
-def patched(before: Mapping[str, str], diff: str) -> dict[str, str]:
+def patched(before: Mapping[str, str], diff: str | None) -> dict[str, str]:
     """Texts, by name, as a diff leaves them. A file that it removes is not among them.
 
     Raises:

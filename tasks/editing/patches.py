@@ -83,7 +83,7 @@ def _applied(
     """The texts after a diff, and what git says."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        _lay_out(scratch, before)
+        lay_out(scratch, before)
         done = _git([*APPLY, "--apply", "--summary", *options], scratch, diff)
         said = _said(done)
         if unsigned := UNSIGNED.search(said):  # of such a hunk git would take a part
@@ -110,7 +110,7 @@ def difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         for side, texts in (("a", before), ("b", after)):
             (Path(folder) / side).mkdir()
-            _lay_out(Path(folder) / side, texts)
+            lay_out(Path(folder) / side, texts)
         done = _git([*DIFF], Path(folder))
         if done.returncode not in (0, 1):  # 1: there is a difference
             raise EditFailed(f"the edit cannot be written as a diff: {_said(done)}")
@@ -160,7 +160,8 @@ def text_of(folder: Path, name: str) -> str | None:
     return text
 
 
-def _lay_out(folder: Path, texts: Mapping[str, str]) -> None:
+def lay_out(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write the texts into an empty folder; EditFailed where a name is no place in it."""
     for name, text in texts.items():
         target = place(folder, name)
         target.parent.mkdir(parents=True, exist_ok=True)

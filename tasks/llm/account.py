@@ -80,7 +80,7 @@ def accounts(stated: ModelOptions) -> tuple[Account, ...]:
             "nothing says which language model to ask: give the option model, such as "
             f"anthropic/claude-sonnet-4-5, or save an LLM block called {DEFAULT_BLOCK!r}"
         )
-    values, provider = _values(block), block.provider if block else None
+    values = _values(block)
     is_there = block is not None and stated.base_url in (None, block.base_url)
     if not is_there or stated.model not in (None, *(block.models if block else ())):
         values = {name: value for name, value in values.items() if not name.startswith("usd_per_million")}
@@ -89,34 +89,34 @@ def accounts(stated: ModelOptions) -> tuple[Account, ...]:
     key = _key(stated, block if is_there else None)
     names = [stated.model] if stated.model else block.models if block else []
     return tuple(
-        Account(**{**values, "model": full_name(one, provider, base_url), "base_url": base_url, "key": key})
-        for one in names
+        Account(**{**values, "model": full_name(one, base_url), "base_url": base_url, "key": key}) for one in names
     )
 
 
-def full_name(model: str, prefix: str | None, base_url: str | None) -> str:
+def full_name(model: str, base_url: str | None) -> str:
     """LiteLLM's name of a model, with its provider; at a stated endpoint the default provider is `openai`."""
-    model = model.strip()
-    if prefix:
-        return model if model.startswith(f"{prefix}/") else f"{prefix}/{model}"
     first, slash, _ = model.partition("/")
-    if base_url and not (slash and litellm_client.is_provider(first)):
-        return f"openai/{model}"
-    return model
+    if not base_url or (slash and first in litellm_client.litellm().provider_list):
+        return model
+    return f"openai/{model}"
 
 
 def check(account: Account, left: RemainingBudget) -> None:
     """Refuse a model that cannot be asked, without buying anything: provider, key, endpoint, the campaign's limits."""
-    provider = litellm_client.provider(account.model)
-    if provider is None:
+    library = litellm_client.litellm()
+    try:
+        provider = library.get_llm_provider(account.model)[1]
+    except library.BadRequestError as unknown:
         raise Refused(
             f"model {account.model!r} names no provider that LiteLLM knows: write provider/model, such as "
             f"openai/{account.model}, or give the base_url of your own endpoint"
-        )
+        ) from unknown
+    missing = library.validate_environment(account.model)["missing_keys"]
     ollama = (os.environ.get("OLLAMA_API_BASE") or OLLAMA) if provider.startswith("ollama") else None
     if url := account.base_url or ollama:
-        _probe(account, url, provider in ("openai", *litellm_client.litellm().openai_compatible_providers))
-    elif account.key is None and (missing := litellm_client.missing_keys(account.model)):
+        _probe(account, url, provider in ("openai", *library.openai_compatible_providers))
+    # Providers with other variables (AWS, Google) may keep a login in a file.
+    elif account.key is None and missing and all(name.endswith("_API_KEY") for name in missing):
         raise Refused(
             f"model {account.model!r} needs a key, and {' or '.join(missing)} is not set: set it, or name the "
             "variable that holds the key with key_variable"
@@ -165,9 +165,11 @@ def _saved(name: str, must_exist: bool) -> LLM | None:
             # Prefect may have been imported before the address was set; it would start a server of its own.
             with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
                 saved = client.read_block_document_by_name(name, LLM.get_block_type_slug()).data
-            if limits := [limit for limit in ("max_usd", "max_tokens") if saved.get(limit) is not None]:
-                option = f"--{limits[0].replace('_', '-')}"
-                raise Refused(f"LLM block {name!r} has {limits[0]}: save it without, and give the campaign {option}")
+            if unknown := saved.keys() - LLM.model_fields.keys() - {"block_type_slug"}:
+                raise Refused(
+                    f"LLM block {name!r} has {', '.join(sorted(unknown))}, which there is no longer: save it without "
+                    "(models with their providers, limits as --max-usd and --max-tokens of the campaign)"
+                )
             return LLM.model_validate(saved)
     except ObjectNotFound:
         pass

@@ -12,22 +12,23 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from environments.space import Choice, Parameter, Space, Value
+from environments.plugins import Refused
+from environments.space import Choice, Parameter, Value
+from tasks.proposing.brief import Brief, Suggestion
 from tasks.system.redact import one_line
 from tasks.trial import Params
 
 ANSWER_LIMIT = 2**19
 """Most characters of an answer: twice those of the longest program that may be edited."""
-RATIONALE, CATEGORY, NAME = 1_000, 40, 60
-"""Characters that are kept of each, and of a parameter's name that there is not."""
+RATIONALE, CATEGORY, FAULT = 1_000, 40, 200
+"""Characters that are kept of each."""
 NO_REASON = "no reason was given"
 FAULTS, STARTS = 20, 200
 """Faults that are told, and places where JSON may begin."""
-THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
-TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
+OPENING, CLOSING = re.compile(r"\s*<think(?:ing)?>"), re.compile(r"</think(?:ing)?>")
 JSON_START = re.compile(r"[{\[]")
 
 
@@ -35,46 +36,30 @@ class Misread(ValueError):
     """An answer that cannot be used. The message names every fault."""
 
 
-@dataclass(frozen=True)
-class ParsedAnswer:
-    """One proposal as a model put it."""
+def without_thoughts(text: str) -> str | None:
+    """The answer without the thoughts before it; None where these never end.
 
-    params: Params
-    """Only what it stated, each value in its range."""
-    rationale: str
-    category: str
-    expected: float | None
-    """The change of the objective that it predicts; None where it states no number."""
-    text: str
-    """Its part of the answer."""
-
-
-def is_thought(text: str) -> bool:
-    """Whether the text is the beginning of thoughts that never end."""
-    return re.match(r"\s*<think(?:ing)?>", text) is not None and THOUGHT.match(text) is None
-
-
-def without_thoughts(text: str) -> str:
-    """The answer without the thoughts before it.
-
-    Some servers put the opening tag into the question. The thoughts then end with the first tag, if that ends a line
-    and the answer follows: a rationale is asked for, and an edit may have such a tag in its code.
+    Some servers put the opening tag into the question. The thoughts then end with the first tag behind which the answer
+    follows: a rationale is asked for, and an edit may have such a tag in its code.
     """
-    first = TAG.search(text)
-    if first and first[1] and first[2] is not None and "rationale" in text[first.end() :].lower():
-        return text[first.end() :].strip()
-    return THOUGHT.sub("", text).strip()
+    is_opened, end = OPENING.match(text) is not None, CLOSING.search(text)
+    if end and (is_opened or "rationale" in text[end.end() :].lower()):
+        return text[end.end() :].strip()
+    return None if is_opened else text.strip()
 
 
-def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], list[str]]:
-    """The proposals of a JSON answer, and what is wrong with those that are none; Misread without any JSON."""
+def ideas(text: str, brief: Brief) -> tuple[list[Suggestion], list[str]]:
+    """The proposals of a JSON answer, each with its part of the text, and what is wrong with those that are none.
+
+    What they do not state stays at the champion's value. Misread without any JSON.
+    """
     document, _ = _stated(text, "params", "proposals")
     entries = document.get("proposals", document) if isinstance(document, dict) else document
     entries = entries if isinstance(entries, list) else [entries]
-    parsed, faults = list[ParsedAnswer](), list[str]()
+    parsed, faults = list[Suggestion](), list[str]()
     for number, entry in enumerate(entries, 1):
         try:
-            parsed.append(_idea(entry, space, fixed))
+            parsed.append(_idea(entry, brief))
         except Misread as wrong:
             faults.append(f"proposal {number}: {wrong}" if len(entries) > 1 else str(wrong))
         except RecursionError:
@@ -82,41 +67,32 @@ def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], l
     return parsed, faults[:FAULTS]
 
 
-def headed(text: str, space: Space, fixed: Params) -> tuple[ParsedAnswer, str]:
+def headed(text: str, brief: Brief) -> tuple[Suggestion, str]:
     """The JSON object of an answer that changes a program, and the edit behind it, in its lines of the answer."""
     document, end = _stated(text, "rationale")
     if text.count("```", 0, end) % 2:  # it has a fence of its own
         end = text.find("```", end) + 3
-    return replace(_idea(document, space, fixed), text=text), "\n" * text.count("\n", 0, end) + text[end:]
+    return replace(_idea(document, brief), text=text), "\n" * text.count("\n", 0, end) + text[end:]
 
 
-def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
-    """The stated values, each as its parameter has it; null states nothing.
-
-    Raises:
-        Misread: every unknown parameter and every value outside its range.
-    """
+def _values(given: Mapping[str, Any], brief: Brief) -> Params:
+    """The stated values, each as its parameter has it; null states nothing. Misread: it names every fault."""
     params, faults = dict[str, Value](), list[str]()
     for name, value in given.items():
-        if value is None or value == fixed.get(name):
+        if value is None or len(faults) == FAULTS:
             continue
-        if name in fixed:
-            faults.append(f"{name} is fixed at {json.dumps(fixed[name])}")
-        elif name not in space:
-            faults.append(f"there is no parameter {one_line(name, NAME)!r}: there are {', '.join(space) or 'none'}")
+        try:
+            complete = brief.problem.complete({name: _single(value, brief.space.get(name))})
+        except (Refused, ValueError) as wrong:
+            faults.append(one_line(str(wrong), FAULT))
         else:
-            try:
-                params[name] = _checked(space[name], value)
-            except ValueError as wrong:
-                faults.append(f"{name} {one_line(str(wrong), 200)}")
-        if len(faults) == FAULTS:
-            break
+            params |= {name: complete[name]} if name in brief.space else {}
     if faults:
         raise Misread("; ".join(faults))
     return params
 
 
-def expected(stated: Any) -> float | None:
+def _expected(stated: Any) -> float | None:
     """A predicted change: a finite number, also as a text."""
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         change = float(stated)
@@ -152,22 +128,24 @@ def _stated(text: str, *keys: str) -> tuple[Any, int]:
     return stated[0]
 
 
-def _idea(entry: Any, space: Space, fixed: Params) -> ParsedAnswer:
+def _idea(entry: Any, brief: Brief) -> Suggestion:
     given = (entry.get("params") or {}) if isinstance(entry, dict) else None
     if not isinstance(given, dict):
         shown = one_line(json.dumps(entry), 80)
         raise Misread(f'must be an object with "params", an object of parameter names and values, got {shown}')
     rationale, category = (one if isinstance(one, str) else "" for one in map(entry.get, ("rationale", "category")))
     why, kind = one_line(rationale, RATIONALE) or NO_REASON, one_line(category, CATEGORY).strip(" *_`\"'.")
-    params, change = values(given, space, fixed), expected(entry.get("expected"))
-    return ParsedAnswer(params, why, kind, change, json.dumps(entry, ensure_ascii=False))
+    return Suggestion(
+        {**brief.start, **_values(given, brief)}, why, category=kind, text=json.dumps(entry, ensure_ascii=False),
+        expected=_expected(entry.get("expected")),
+    )  # fmt: skip
 
 
-def _checked(parameter: Parameter, value: object) -> Value:
-    """The value in its range, a number that was written as a text included."""
+def _single(value: object, parameter: Parameter | None) -> Value:
+    """The value itself, or the number that was written as a text."""
     if not isinstance(value, Value):
-        raise ValueError(f"must be a single value, got {json.dumps(value)}")
+        raise ValueError(f"there must be a single value, got {json.dumps(value)}")
     if isinstance(value, str) and not isinstance(parameter, Choice):
         with contextlib.suppress(ValueError):
-            value = float(value)
-    return parameter.check(value)
+            return float(value)
+    return value

@@ -9,11 +9,10 @@ read again when the very same request comes once more, as after a kill, so it is
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from pydantic import TypeAdapter
 
 from tasks.llm import litellm_client
 from tasks.llm.account import Account
-from tasks.llm.answers import ANSWER_LIMIT, is_thought, without_thoughts
+from tasks.llm.answers import ANSWER_LIMIT, without_thoughts
 from tasks.llm.litellm_client import Message
 from tasks.proposing.brief import Brief, Unavailable, Unusable
 from tasks.system.files import write_atomic
@@ -39,54 +38,36 @@ class RecordedRequest:
 
     model: str
     base_url: str | None
+    """Without a password."""
     messages: tuple[Message, ...]
     temperature: float | None
     max_output_tokens: int
-    turn: int
-    """The number of refused suggestions for this trial."""
     seed: int
     """The brief's: under another one the same messages are asked anew."""
-
-    @property
-    def digest(self) -> str:
-        plain = TypeAdapter(RecordedRequest).dump_python(self, mode="json")
-        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer of a language model, without its thoughts."""
-
-    text: str
-    usage: Usage
-    model: str
-    """The account's."""
-    finish: str
-    """The reason of its end; `length`: cut off at the limit of output tokens."""
-    fault: str = ""
-    """Why it is no answer; empty when it is one."""
-    thoughts: str = ""
-    """What it thought; kept for people, and never sent back."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A file of the folder."""
+    """A request, and what became of it: a file of the folder."""
 
-    digest: str
     request: RecordedRequest
-    answer: Answer | None
-    error: str
-    """The reason of a missing answer; empty when there is one."""
+    text: str
+    """The answer, without the model's thoughts."""
     usage: Usage
-    seconds: float
+    finish: str
+    """The reason of its end; `length`: cut off at the limit of output tokens. Empty: there is no answer."""
+    fault: str = ""
+    """Why there is none, or it cannot be used; empty when it can."""
+    thoughts: str = ""
+    """What it thought; kept for people, and never sent back."""
+    seconds: float = 0.0
 
 
 TRACE = TypeAdapter(Trace)
 
 
-def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: Usage = NOTHING_BOUGHT) -> Answer:
-    """The model's answer to these messages, without its thoughts; one that this trial has had is not bought again.
+def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: Usage = NOTHING_BOUGHT) -> Trace:
+    """The model's answer to these messages; one that this trial has had is not bought again.
 
     Args:
         bought: what this suggestion has cost so far, and the brief does not know of.
@@ -95,16 +76,22 @@ def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: 
         Unusable: the answer is empty, was cut off, is too long, or calls a tool.
         Unavailable: there is no answer; the reason says why, and the usage what it took all the same.
     """
+    base_url = without_passwords(account.base_url) if account.base_url else None
     request = RecordedRequest(
-        *(account.model, account.base_url, tuple(messages), account.temperature),
-        *(account.answer_tokens, len(brief.refusals), brief.seed),
+        account.model, base_url, tuple(messages), account.temperature, account.answer_tokens, brief.seed
     )
-    earlier = [trace.answer for trace in recorded(brief.traces) if trace.digest == request.digest]
+    earlier = [trace for trace in recorded(brief.traces) if trace.request == request and trace.finish]
     # One from which a secret was taken is not as it came.
-    answer = next((one for one in earlier if one and "[secret" not in one.text), None)
+    answer = next((one for one in earlier if "[secret" not in one.text), None)
     if answer is None:
-        _check_limits(account, request.messages, brief, bought)
-        answer = _buy(account, request, brief)
+        _check_limits(account, messages, brief, bought)
+        litellm_client.litellm()  # what loading it takes is not the model's time
+        began = time.monotonic()
+        answer = _answer(account, request)
+        answer = replace(answer, seconds=round(time.monotonic() - began, 3))
+        keep(brief.traces, answer)
+    if not answer.finish:
+        raise Unavailable(f"{_name(account)}: {answer.fault}", answer.usage)
     if answer.fault:
         raise Unusable(answer.fault, answer.text, answer.usage)
     return answer
@@ -124,95 +111,84 @@ def _check_limits(account: Account, messages: Sequence[Message], brief: Brief, b
     for limit, name, used in ((left.tokens, "tokens", total.tokens), (left.usd, "USD", total.usd)):
         if limit is not None and (used is None or used > limit):
             more = "not every price is known" if used is None else f"with one more answer it may be {used:.4g}"
-            raise _unavailable(account, f"the limit is reached: {limit:g} {name} are left to the campaign, and {more}")
+            raise Unavailable(
+                f"{_name(account)}: the limit is reached: {limit:g} {name} are left to the campaign, and {more}"
+            )
 
 
-def _buy(account: Account, request: RecordedRequest, brief: Brief) -> Answer:
-    """The answer from the endpoint, or Unavailable; both are kept as a trace."""
-    litellm_client.litellm()  # what loading it takes is not the model's time
-    began = time.monotonic()
-    try:
-        answer = _answer(account, request)
-    except Unavailable as gone:
-        keep(brief.traces, request, None, str(gone), gone.usage, time.monotonic() - began)
-        raise
-    keep(brief.traces, request, answer, "", answer.usage, time.monotonic() - began)
-    return answer
-
-
-def _answer(account: Account, request: RecordedRequest) -> Answer:
-    """The model's answer, or Unavailable."""
+def _answer(account: Account, request: RecordedRequest) -> Trace:
+    """What becomes of a request to the endpoint."""
     library, messages = litellm_client.litellm(), request.messages
     try:
-        return _read(account, messages, litellm_client.completion(account, messages))
-    except Unavailable:
-        raise
-    except (TimeoutError, library.Timeout) as late:
+        return _read(account, request, litellm_client.completion(account, messages))
+    except (TimeoutError, library.Timeout):
         given = litellm_client.count(account.model, messages)  # paid for; how much was written is unknown
         reason = f"timeout: no answer in {account.answer_seconds:g} s: raise timeout_seconds"
-        raise _unavailable(account, reason, Usage(1, given, 0, account.usd(given, 0))) from late
-    except Exception as error:  # whatever a strange reply makes LiteLLM raise, there is no answer
+        return Trace(request, "", Usage(1, given, 0, account.usd(given, 0)), "", reason)
+    except Exception as error:  # noqa: BLE001 - whatever a strange reply makes LiteLLM raise, there is no answer
         status, (said, has_traceback, _) = getattr(error, "status_code", None), str(error).partition("Traceback (most")
         kind = f"{type(error).__name__} ({status})" if status else type(error).__name__
         if has_traceback:  # LiteLLM's own, over the reply
             kind = "LiteLLM cannot read the form of the reply"
-        raise _unavailable(account, f"{kind}: {one_line(said, SHOWN)}", Usage(calls=1)) from error
+        return Trace(request, "", Usage(calls=1), "", f"{kind}: {one_line(said, SHOWN)}")
 
 
-def _read(account: Account, messages: Sequence[Message], reply: Any) -> Answer:
-    """What the model said in a reply, with the fault of one that is no answer; Unavailable where it refuses."""
+def _read(account: Account, request: RecordedRequest, reply: Any) -> Trace:
+    """What the model said in a reply, with the fault of one that is no answer; none where it refuses."""
     if not reply.choices:
-        nothing = _usage(account, messages, reply, "")
-        return Answer("", nothing, account.model, "stop", "the reply holds no answer")
+        return Trace(request, "", _usage(account, request, reply, ""), "stop", "the reply holds no answer")
     choice = reply.choices[0]
     message, finish, text = choice.message, choice.finish_reason or "stop", choice.message.content or ""
     extra = getattr(message, "provider_specific_fields", None) or {}
     thoughts = str(getattr(message, "reasoning_content", None) or extra.get("reasoning") or "")
-    usage = _usage(account, messages, reply, thoughts + text)
+    usage = _usage(account, request, reply, thoughts + text)
     refusal = extra.get("refusal") or getattr(message, "refusal", None) or ""
     if finish == "content_filter":
         refusal = refusal or "a content filter held the answer back"
     if refusal:
-        raise _unavailable(account, f"refused: {one_line(str(refusal), SHOWN)}", usage)
+        return Trace(request, "", usage, "", f"refused: {one_line(str(refusal), SHOWN)}")
     tools = [getattr(call.function, "name", None) or "" for call in getattr(message, "tool_calls", None) or ()]
-    fault = _fault(text, finish, thoughts, tools, account.answer_tokens)
-    answer = "" if is_thought(text) or len(text) > ANSWER_LIMIT else without_thoughts(text)
-    thoughts = thoughts or text.strip().removesuffix(answer)
-    return Answer(answer, usage, account.model, finish, fault, capped(thoughts, THOUGHTS))
+    said = without_thoughts(text)
+    answer = said if said and len(text) <= ANSWER_LIMIT else ""
+    thoughts = capped(thoughts or text.strip().removesuffix(answer), THOUGHTS)
+    return Trace(request, answer, usage, finish, _fault(text, said, finish, thoughts, tools, request), thoughts)
 
 
-def _fault(text: str, finish: str, thoughts: str, tools: Sequence[str], limit: int) -> str:
-    """Why a text is no answer; empty when it may be one."""
+def _fault(
+    text: str, said: str | None, finish: str, thoughts: str, tools: Sequence[str], request: RecordedRequest
+) -> str:
+    """Why a text is no answer; empty when it may be one. (said: it without its thoughts)"""
     if finish == "length":
-        where = ", all of it spent on thoughts" if is_thought(text) or (thoughts and not text.strip()) else ""
-        return f"the answer was cut off at max_output_tokens = {limit}{where}: be brief, and answer as a whole"
-    if is_thought(text):
+        where = "" if said or not (thoughts or text) else ", all of it spent on thoughts"
+        limit = f"max_output_tokens = {request.max_output_tokens}"
+        return f"the answer was cut off at {limit}{where}: be brief, and answer as a whole"
+    if said is None:
         return "the answer ends within its thoughts: think less, and answer as a whole"
     if len(text) > ANSWER_LIMIT:
         return f"the answer has {len(text)} characters; at most {ANSWER_LIMIT}"
-    if without_thoughts(text):
+    if said:
         return ""
     if tools:
         names = one_line(", ".join(tools), SHOWN)
         return f"it called {names} in place of an answer, and no tools are offered"
-    return "thoughts, and no answer after them" if thoughts or text.strip() else "an empty answer"
+    return "thoughts, and no answer after them" if thoughts else "an empty answer"
 
 
-def _usage(account: Account, messages: Sequence[Message], reply: Any, text: str) -> Usage:
+def _usage(account: Account, request: RecordedRequest, reply: Any, text: str) -> Usage:
     """As the reply says; counted here where it does not. (text: all that the model wrote, its thoughts included)"""
     stated = getattr(reply, "usage", None)
     given = max(stated.prompt_tokens or 0, 0) if stated else 0  # an endpoint may say anything
     # Some providers count a model's thoughts in the total alone.
     got = max(stated.completion_tokens or 0, (stated.total_tokens or 0) - given, 0) if stated else 0
     if not given and not got:
-        given = litellm_client.count(account.model, messages)
+        given = litellm_client.count(account.model, request.messages)
         got = litellm_client.count(account.model, [Message("assistant", text)])
     return Usage(1, given, got, account.usd(given, got, reply))
 
 
-def _unavailable(account: Account, reason: str, usage: Usage = NOTHING_BOUGHT) -> Unavailable:
-    where = f" at {without_passwords(account.base_url)}" if account.base_url else ""
-    return Unavailable(f"{account.model}{where}: {reason}", usage)
+def _name(account: Account) -> str:
+    """The model, and where it is."""
+    return account.model + (f" at {without_passwords(account.base_url)}" if account.base_url else "")
 
 
 def recorded(folder: Path | None) -> list[Trace]:
@@ -221,12 +197,9 @@ def recorded(folder: Path | None) -> list[Trace]:
     return [TRACE.validate_json(path.read_bytes()) for path in paths]
 
 
-def keep(
-    folder: Path | None, request: RecordedRequest, answer: Answer | None, error: str, usage: Usage, seconds: float
-) -> None:
-    """Write a request and how it ended; nothing where nothing is kept."""
+def keep(folder: Path | None, trace: Trace) -> None:
+    """Write a trace, without secrets; nothing where nothing is kept."""
     if folder is not None:
-        trace = Trace(request.digest, request, answer, error, usage, round(seconds, 3))
         number = len(list((folder / FOLDER).glob("*.json"))) + 1
         text = json.dumps(TRACE.dump_python(trace, mode="json"), indent=2, ensure_ascii=False)
         write_atomic(folder / FOLDER / f"{number:02d}.json", without_passwords(text) + "\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import functools
 import importlib
 import logging
@@ -107,40 +106,15 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def provider(model: str) -> str | None:
-    """The provider of a model by its name; None where the name does not tell it."""
-    library = litellm()
-    try:
-        return str(library.get_llm_provider(model)[1])
-    except library.BadRequestError:
-        return None
-
-
-def is_provider(name: str) -> bool:
-    return name in {str(getattr(one, "value", one)) for one in litellm().provider_list}
-
-
-def missing_keys(model: str) -> tuple[str, ...]:
-    """The variables of which one must hold the key of the model's provider, when none does."""
-    missing = tuple(litellm().validate_environment(model)["missing_keys"])
-    # Providers with other variables (AWS, Google) may keep a login in a file.
-    return missing if all(name.endswith("_API_KEY") for name in missing) else ()
-
-
 def price(model: str, input_tokens: int, output_tokens: int, reply: Any = None) -> float | None:
     """The provider's price of so many tokens in USD, or that of a reply; None where LiteLLM does not know it."""
     library = litellm()
     try:
-        each = library.cost_per_token(model=model, prompt_tokens=1, completion_tokens=1)
-        total = library.cost_per_token(model=model, prompt_tokens=input_tokens, completion_tokens=output_tokens)
+        stated = library.completion_cost(completion_response=reply, model=model) if reply is not None else 0.0
+        each = library.cost_per_token(model=model, prompt_tokens=input_tokens, completion_tokens=output_tokens)
     except Exception:  # noqa: BLE001 (it raises several kinds, a bare Exception among them, all for an unknown model)
         return None
-    if not any(each):
-        return None  # one on its list without a price would seem to be free
-    if reply is not None:
-        with contextlib.suppress(Exception):  # a reply knows of tokens that a cache saved
-            return float(library.completion_cost(completion_response=reply, model=model)) or float(sum(total))
-    return float(sum(total))
+    return float(stated or sum(each)) or None  # one on its list without a price would seem to be free
 
 
 def count(model: str, messages: Sequence[Message]) -> int:

@@ -3,9 +3,10 @@
 Ours lie beside this file, in `prompts/`. A file of the same name in the environment's `prompts/` replaces it; since
 prompts include each other, that may be one part alone. Their values:
 
-    problem, told           the environment, and the campaign in words: `told`
+    problem                 the environment
     count, form             how many proposals are asked for, and how an edit is to be written
     reason, before          why the last answer cannot be tried, and what an agent had changed, quoted
+    all of `told`           the campaign in words
 
 Output of programs and words of models and people are quoted, marked line by line as data. Each part has a cap, so that
 a prompt does not grow with the campaign; only the program is shown whole, since an edit needs it. The newest trials and
@@ -21,19 +22,18 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from environments import Environment, plugins
+from environments import plugins
 from environments.plugins import Refused
-from environments.space import Choice, Int, Parameter, Space
-from tasks.describe import mean_of
+from environments.space import Choice, Int, Parameter
+from tasks.describe import mean_of, parameter_changes
 from tasks.numbers import number
 from tasks.proposing.brief import NO_PROBLEM, Brief
 from tasks.stats.champion import champion_estimate
 from tasks.stats.predictions import effect, record
 from tasks.system.redact import capped, clean, one_line, quote, scrub_text
-from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best, measured
+from tasks.trial import History, Proposal, Trial, baseline, best, measured
 
 if TYPE_CHECKING:
     import jinja2
@@ -55,32 +55,32 @@ LOG_LINES, DIFF_LINES = 15, 30
 """Lines of a crash's log, and of an edit."""
 
 
-def render(name: str, problem: Environment, **values: object) -> str:
-    """The prompt of that name, with its values filled in; the environment's own files stand before ours.
+def render(name: str, brief: Brief, **values: object) -> str:
+    """The prompt of that name about a brief, with its values filled in; the environment's own files stand before ours.
 
     Raises:
         Refused: a prompt of its folder that is no template, or that names what there is not.
     """
     import jinja2
 
+    known = {"problem": brief.problem} | DEFAULTS | told(brief) | values
     try:
-        template = _templates(problem.folder / OURS.name).get_template(f"{name}.md")
-        return template.render(DEFAULTS | {"problem": problem} | values).strip() + "\n"
+        return _templates(brief.problem.folder / OURS.name).get_template(f"{name}.md").render(known).strip() + "\n"
     except Exception as wrong:  # a template may raise anything, and a part may include itself
         # A fault in a part is told with the part's own place.
         line = f", line {wrong.lineno}" if isinstance(wrong, jinja2.TemplateSyntaxError) else ""
         raise Refused(
             f"prompt {getattr(wrong, 'filename', None) or f'{name}.md'}{line}: {wrong}. Values that a prompt may name: "
-            f"{', '.join(('problem', 'told', *DEFAULTS))}"
+            f"{', '.join(known)}"
         ) from wrong
 
 
 def check(folder: Path) -> None:
     """Refuse an environment's own prompts that cannot be said of a campaign that is yet to begin."""
-    problem = NO_PROBLEM.model_copy(update={"folder": folder})
+    brief = Brief({}, (), problem=NO_PROBLEM.model_copy(update={"folder": folder}))
     for path in sorted((folder / OURS.name).glob("*.md")):
         plugins.require(path.stem, names(), "prompt", str(path.parent))
-        render(path.stem, problem, told=told(Brief({}, (), problem=problem)))
+        render(path.stem, brief)
 
 
 def names() -> tuple[str, ...]:
@@ -103,36 +103,38 @@ def _templates(own: Path) -> jinja2.Environment:
     )
 
 
-def told(brief: Brief) -> SimpleNamespace:
+def told(brief: Brief) -> dict[str, object]:
     """A brief as the parts of a prompt, by name; a part without content is an empty text."""
     problem, history = brief.problem, brief.history
     champion, first = best(history), baseline(history)
     now, original = champion.proposal if champion else None, first.proposal if first else None
     luck, predictions = champion_estimate(history), record(history)
     reasons = [f"trial {trial.number}: {why}" for trial in history for why in trial.proposal.turned_down]
-    return SimpleNamespace(
-        program_md=_program_md(problem.folder / "program.md"),
-        space="\n".join(_parameter(name, one, brief) for name, one in brief.space.items()),
-        files="\n\n".join(_file(name, text) for name, text in brief.files.items()),
-        champion=_champion(history),
-        noise=number(luck.sd) if luck and math.isfinite(luck.sd) else "",
-        keep_rule=brief.keep_rule,
-        history=trials(brief.space, history),
-        predictions=predictions.words if predictions else "",
-        refused=listed(reasons[-REFUSED:]),
-        rejected=listed(
-            f"{changes(brief.space, original, proposal, short=True)} ({one_line(proposal.rationale, WIDTH)}): {said}"
+    return {
+        "program_md": _program_md(problem.folder / "program.md"),
+        "space": "\n".join(_parameter(name, one, brief) for name, one in brief.space.items()),
+        "files": "\n\n".join(_file(name, text) for name, text in brief.files.items()),
+        "champion": champion.number if champion else None,
+        "score": _score_of(history, champion.number) if champion else "",
+        "baseline_score": _score_of(history, 0),
+        "noise": number(luck.sd) if luck and math.isfinite(luck.sd) else "",
+        "keep_rule": brief.keep_rule,
+        "history": trials(history),
+        "predictions": predictions.words if predictions else "",
+        "refused": listed(reasons[-REFUSED:]),
+        "rejected": listed(
+            f"{changes(original, proposal)} ({one_line(proposal.rationale, WIDTH)}): {said}"
             for _, proposal, said in brief.rejected[-REJECTED:]
         ),
-        earlier=_earlier(brief),
-        imported=_imported(brief),
-        pending=listed(
-            f"trial {taken}: {changes(brief.space, now, one)}: {one_line(one.rationale, WIDTH)}"
+        "earlier": _earlier(brief),
+        "imported": _imported(brief),
+        "pending": listed(
+            f"trial {taken}: {changes(now, one)}: {one_line(one.rationale, WIDTH)}"
             for taken, one in sorted(brief.pending.items())
         ),
-        left=brief.left,
-        under_way=len(brief.pending),
-    )
+        "left": brief.left,
+        "under_way": len(brief.pending),
+    }
 
 
 def _program_md(path: Path) -> str:
@@ -140,14 +142,7 @@ def _program_md(path: Path) -> str:
     return capped(scrub_text(text).strip(), PROGRAM_MD)
 
 
-def start(brief: Brief) -> Params:
-    """The starting point of a proposal: the champion's value of every parameter of the space, or else its default."""
-    champion = best(brief.history)
-    params = champion.proposal.params if champion else {}
-    return {name: params.get(name, one.default) for name, one in brief.space.items()}
-
-
-def trials(space: Space, history: History) -> str:
+def trials(history: History) -> str:
     """The trials in their order, as far as there is room."""
     others, first = [trial for trial in history if trial.number > 0], baseline(history)
     scored = [trial for trial in others if trial.score.value is not None]
@@ -155,11 +150,11 @@ def trials(space: Space, history: History) -> str:
     newest = others[: -NEWEST - 1 : -1]
     said = dict[int, str]()
     for trial in (*([first] if first else []), *newest[:2], *top, *newest[2:]):
-        text = _in_full(space, history, trial)
+        text = _in_full(history, trial)
         if trial.number not in said and sum(map(len, said.values())) + len(text) <= IN_FULL:
             said[trial.number] = text
     for trial in reversed(others):
-        line = f"- {_in_a_line(space, first.proposal if first else None, trial)}"
+        line = f"- {_in_a_line(first.proposal if first else None, trial)}"
         if trial.number not in said and sum(map(len, said.values())) + len(line) <= HISTORY:
             said[trial.number] = line
     left_out = sum(trial.number not in said for trial in others)
@@ -167,18 +162,14 @@ def trials(space: Space, history: History) -> str:
     return "\n".join(([f"{left_out} older trials are left out."] if left_out else []) + parts)
 
 
-def changes(space: Space, old: Proposal | None, new: Proposal, short: bool = False) -> str:
-    """The differences between two proposals; `short`: without the old values."""
-    before, parts = (old.params if old else {}), list[str]()
-    for name in (name for name in space if name in new.params and new.params[name] != before.get(name)):
-        was = f"{json.dumps(_rounded(before[name]))} -> " if name in before and not short else ""
-        parts.append(f"{name} {was}{json.dumps(_rounded(new.params[name]))}")
-    if new.edit != (old.edit if old else None):
-        parts.append("program edited")
+def changes(old: Proposal | None, new: Proposal) -> str:
+    """The differences between two proposals."""
+    edit, params = (old.edit, old.params) if old else (None, {})
+    parts = parameter_changes(new.params, params) + ["program edited"] * (new.edit != edit)
     return ", ".join(parts) or "nothing"
 
 
-def _in_full(space: Space, history: History, trial: Trial) -> str:
+def _in_full(history: History, trial: Trial) -> str:
     """A trial: what it did otherwise than the champion of its time, and what came of it."""
     proposal, then = trial.proposal, best(history[: history.index(trial)])
     against = f"trial {then.number}, the champion then" if then and then.number else "the baseline"
@@ -186,11 +177,11 @@ def _in_full(space: Space, history: History, trial: Trial) -> str:
     old = before.proposal if before else None
     lines = [f"### {f'Trial {trial.number}' if trial.number else 'The baseline'}: {trial.verdict.kind}"]
     if trial.number:
-        lines.append(f"- Changed against {against}: {changes(space, old, proposal)}")
+        lines.append(f"- Changed against {against}: {changes(old, proposal)}")
     if trial.score.value is not None:
         gain = effect(history, trial, then)
         than_then = "" if gain is None else f", {number(gain, sign=True)} against the champion then"
-        lines.append(f"- Score: {_score_of(history, trial)}{than_then}")
+        lines.append(f"- Score: {_score_of(history, trial.number)}{than_then}")
     if proposal.expected is not None:
         lines.append(f"- Its proposer expected {number(proposal.expected, sign=True)} against the champion it knew")
     if trial.score.also:
@@ -211,15 +202,10 @@ def _in_full(space: Space, history: History, trial: Trial) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _in_a_line(space: Space, old: Proposal | None, trial: Trial) -> str:
+def _in_a_line(old: Proposal | None, trial: Trial) -> str:
     """A trial: what it did otherwise than `old`, and what came of it."""
     score = f" at {number(trial.score.value)}" if trial.score.value is not None else ""
-    changed = changes(space, old, trial.proposal, short=True)
-    return f"Trial {trial.number}, {trial.verdict.kind}{score}: {capped(changed, WIDTH)}"
-
-
-def _rounded(value: Value, digits: int = 4) -> Value:
-    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+    return f"Trial {trial.number}, {trial.verdict.kind}{score}: {capped(changes(old, trial.proposal), WIDTH)}"
 
 
 def _own_lines(edit: str, parent: str | None) -> list[str]:
@@ -228,16 +214,16 @@ def _own_lines(edit: str, parent: str | None) -> list[str]:
     return [*(new - old).elements()]
 
 
-def _score_of(history: History, trial: Trial) -> str:
+def _score_of(history: History, trial: int) -> str:
     """The mean over all of a trial's runs, and how many these are."""
-    runs = sum(score.value is not None for score in measured(history, trial.number))
-    return f"{number(mean_of(history, trial.number))} ({runs} run{'s' * (runs != 1)})" if runs else "none"
+    runs = sum(score.value is not None for score in measured(history, trial))
+    return f"{number(mean_of(history, trial))} ({runs} run{'s' * (runs != 1)})" if runs else "none"
 
 
 def _parameter(name: str, parameter: Parameter, brief: Brief) -> str:
     first = baseline(brief.history)
     before = first.proposal.params.get(name, parameter.default) if first else parameter.default
-    now = f"now {json.dumps(_rounded(start(brief)[name], 6))}, the baseline's {json.dumps(before)}"
+    now = f"now {json.dumps(brief.start[name])}, the baseline's {json.dumps(before)}"
     if isinstance(parameter, Choice):
         return f"- {name}: one of {', '.join(map(json.dumps, parameter.values))}; {now}"
     kind = "a whole number" if isinstance(parameter, Int) else "a number"
@@ -252,17 +238,6 @@ def _file(name: str, text: str) -> str:
     return f"{name}:\n\n{fence}\n{shown}{'' if shown.endswith(chr(10)) else chr(10)}{fence}"
 
 
-def _champion(history: History) -> str:
-    first, champion = baseline(history), best(history)
-    if champion is None:
-        return "No trial has a score yet, the baseline included." if history else ""
-    score = _score_of(history, champion)
-    if champion is first:
-        return f"The baseline is the champion still, with a score of {score}."
-    before = f"; the baseline has {_score_of(history, first)}" if first else ""
-    return f"Trial {champion.number} is the champion, with a score of {score}{before}."
-
-
 def _earlier(brief: Brief) -> str:
     """The trials of earlier campaigns, a line each, against the defaults of the space."""
     defaults = Proposal({name: one.default for name, one in brief.space.items()})
@@ -270,18 +245,17 @@ def _earlier(brief: Brief) -> str:
     for trial in [trial for trial in brief.earlier if trial.number > 0][-EARLIER:]:
         champion = trial.verdict.evidence.get("champion")
         beside = "" if champion is None else f" (the champion had {number(champion)})"
-        lines.append(f"{_in_a_line(brief.space, defaults, trial)}{beside}: {one_line(trial.proposal.rationale, WIDTH)}")
+        lines.append(f"{_in_a_line(defaults, trial)}{beside}: {one_line(trial.proposal.rationale, WIDTH)}")
     return listed(lines)
 
 
 def _imported(brief: Brief) -> str:
     """The best trials of another tool, best first, a line each."""
-    sign, lines = 1 if brief.problem.higher_is_better else -1, list[str]()
-    ranked = sorted(enumerate(brief.imported, 1), key=lambda n: math.inf if n[1].score is None else -sign * n[1].score)
-    for place, one in ranked[:IMPORTED]:
+    lines = list[str]()
+    for place, one in brief.ranked[:IMPORTED]:
         score = "failed" if one.score is None else number(one.score)
-        params = ", ".join(f"{name} {json.dumps(_rounded(value))}" for name, value in one.params.items())
-        parts = (score, one_line(params, WIDTH), one_line(one.note, WIDTH))
+        params = one_line(", ".join(parameter_changes(dict(one.params), {})), WIDTH)
+        parts = (score, params, one_line(one.note, WIDTH))
         lines.append(f"{place} of {len(brief.imported)}: {': '.join(filter(None, parts))}")
     return listed(lines)
 

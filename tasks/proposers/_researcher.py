@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tasks.llm.account import Account, ModelOptions, accounts, check
-from tasks.llm.answers import ParsedAnswer
 from tasks.llm.litellm_client import Message
-from tasks.llm.prompts import data, render, start, told
+from tasks.llm.prompts import data, render
 from tasks.proposers import Proposer
-from tasks.proposing.brief import Brief, RemainingBudget, Suggestion
-from tasks.trial import Usage
+from tasks.proposing.brief import Brief, RemainingBudget
 
 REASON_LINES = 40
 """Lines of a refusal's reason, the end of a program's log included."""
@@ -38,21 +36,11 @@ class Researcher(Proposer, ModelOptions):
 
 def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tuple[Message, ...]:
     """The messages to a model: its role, the question about `shown`, and every refused answer with the reason."""
-    problem, parts = brief.problem, {"told": told(shown), **more}
-    messages = [Message("system", render("researcher", problem, **parts))]
-    messages.append(Message("user", render(prompt, problem, **parts)))
+    messages = [Message("system", render("researcher", shown, **more)), Message("user", render(prompt, shown, **more))]
     for refusal in brief.refusals:
         if refusal.text or refusal.usage.calls:  # else no model has said anything
             reason = data(refusal.reason, REASON_LINES, width=400)
             said = refusal.text.encode(errors="replace").decode()  # half a character cannot be sent
             messages.append(Message("assistant", said or NOT_REPEATED))
-            messages.append(Message("user", render("repair", problem, reason=reason, **parts)))
+            messages.append(Message("user", render("repair", shown, reason=reason, **more)))
     return tuple(messages)
-
-
-def suggestion(
-    idea: ParsedAnswer, shown: Brief, account: Account, usage: Usage, files: dict[str, str] | None = None
-) -> Suggestion:
-    """An idea as a suggestion: what it does not state stays at the champion's."""
-    words = idea.rationale, files or None, idea.category, idea.text
-    return Suggestion({**start(shown), **idea.params}, *words, usage, model=account.model, expected=idea.expected)

@@ -21,7 +21,7 @@ from tasks.agents import working
 from tasks.agents.working import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting
 from tasks.editing.edits import EditFailed, diff_of
 from tasks.llm.answers import Misread, ideas
-from tasks.llm.prompts import data, render, start, told
+from tasks.llm.prompts import data, render
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.system import file_trees
@@ -117,11 +117,11 @@ class Agent(Proposer):
             raise Unavailable(f"{self._name}: no program {self._setting.argv[0]!r} on PATH")
         work, log = room / "work", room / "log.txt"
         work.mkdir()
-        parts: dict[str, object] = {"told": told(brief)}
+        parts = dict[str, object]()
         if brief.refusals:
             last = brief.refusals[-1]
-            parts |= {"reason": data(last.reason, QUOTED_LINES), "before": data(last.text, QUOTED_LINES)}
-        task = render("agent", brief.problem, **parts)
+            parts = {"reason": data(last.reason, QUOTED_LINES), "before": data(last.text, QUOTED_LINES)}
+        task = render("agent", brief, **parts)
         try:
             handed = working.lay_out(work, brief, task)
         except EditFailed as clash:
@@ -149,24 +149,22 @@ class Agent(Proposer):
         return replace(said, files=files, proposal=proposal)
 
     def _suggestion(self, brief: Brief, said: AgentReport) -> Suggestion:
-        files, before = said.files, start(brief)
+        files = said.files
         if said.error:
             raise Unusable(f"{self._name}: {said.error}", said.message, said.usage)
         try:
-            parsed, faults = ideas(said.proposal, brief.space, brief.problem.fixed)
+            parsed, faults = ideas(said.proposal, brief)
         except Misread as wrong:
             parsed, faults = [], [str(wrong)]
         if not parsed:
             raise Unusable(f"{self._name}: {working.PROPOSAL}: {'; '.join(faults)}", said.message, said.usage)
-        idea, params = parsed[0], {**before, **parsed[0].params}
-        if not files and params == before:
+        if not files and parsed[0].params == brief.start:
             raise Unusable(f"{self._name}: it changed nothing", said.message, said.usage)
         try:
             edit = diff_of(brief.files, {**brief.files, **files})
         except EditFailed as wrong:
             edit = str(wrong)
-        return Suggestion(
-            params, idea.rationale, files or None, idea.category,
-            "\n\n".join(filter(None, (said.message, edit))), said.usage,
-            model=f"{self._name} {self.model}".rstrip(), expected=idea.expected,
+        return replace(
+            parsed[0], files=files or None, text="\n\n".join(filter(None, (said.message, edit))), usage=said.usage,
+            model=f"{self._name} {self.model}".rstrip(),
         )  # fmt: skip

@@ -1,19 +1,18 @@
 """CMA-ES: a normal distribution that moves to where good trials are, and takes on their shape.
 
 At each call the whole history is told to a new `cmaes.CMA`, whoever proposed the trials (Optuna's CmaEsSampler learns
-from its own alone). Only the order within a generation counts: crashes come last, cancelled trials before them.
+from its own alone). Only the order within a generation counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from tasks.proposers._numeric import Numeric, badness, with_categories
-from tasks.proposing.axes import ASKS, Observations, Point
+from tasks.proposers._numeric import Numeric
+from tasks.proposing.axes import ASKS, Observations, Point, places_of, points_at
 from tasks.proposing.brief import Brief
 
 SPREAD = 0.25
@@ -28,21 +27,14 @@ class Cmaes(Numeric):
     """Trials of a generation; None: 4 + 3 ln(axes), as is usual."""
 
     def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
-        search = self._search(seen, brief.seed)
-        return with_categories(seen, (search.ask().tolist() if search else () for _ in range(ASKS)), brief.seed)
-
-    def _search(self, seen: Observations, seed: int) -> Any:
-        """CMA-ES over the axes with an order after all whole generations that were decided; None without any axis."""
         from cmaes import CMA  # type: ignore[import-untyped]
 
-        axes = [(index, axis) for index, axis in enumerate(seen.axes) if axis.is_ordered]
-        if not axes:
-            return None
-        unit = np.array([[0.0, 1.0]] * len(axes))
-        search = CMA(np.full(len(axes), 0.5), SPREAD, bounds=unit, seed=seed, population_size=self.population)
-        size = search.population_size
-        for start in range(0, len(seen.decided) - size + 1, size):
-            generation = sorted(seen.decided[start : start + size], key=badness)
-            places = (np.array([axis.fraction(point[index]) for index, axis in axes]) for _, point in generation)
-            search.tell([(place, float(rank)) for rank, place in enumerate(places)])
-        return search
+        middle, unit = np.full(len(seen.axes), 0.5), np.array([[0.0, 1.0]] * len(seen.axes))
+        search = CMA(middle, SPREAD, bounds=unit, seed=brief.seed, population_size=self.population)
+        told = [
+            (np.array(places_of(seen.axes, point)), -utility)
+            for (_, point), utility in zip(seen.decided, seen.utilities, strict=True)
+        ]
+        for end in range(search.population_size, len(told) + 1, search.population_size):
+            search.tell(told[end - search.population_size : end])
+        return points_at(seen.axes, (search.ask() for _ in range(ASKS)))

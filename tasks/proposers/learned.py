@@ -1,7 +1,7 @@
 """Learned: a policy network over the space, trained by PPO (Schulman and others 2017, arXiv:1707.06347) on the trials.
 
     state    the champion's point
-    action   a Gaussian around the champion's place on every scale; other choices are drawn as in CMA-ES
+    action   a Gaussian around the champion's place on every scale, that of a choice the order of its values
     reward   the effect on top of the champion of that time, against the noise between runs and squashed, so that a
              lucky score counts no more than a good one; a crash is a loss
 
@@ -22,13 +22,14 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
-from tasks.proposers._numeric import Numeric, with_categories
-from tasks.proposing.axes import ASKS, Observations, Point, params_of, point_of, varied
-from tasks.proposing.brief import Brief, Suggestion
+from tasks.proposers._numeric import Numeric
+from tasks.proposing.axes import ASKS, Axis, Observations, Point, places_of, point_of, points_at, varied
+from tasks.proposing.brief import Brief
 from tasks.stats.champion import champion_estimate, is_barred, utility
 from tasks.trial import History, Trial, best
 
 DEVIATION = 0.2  # standard deviation of an untrained policy's Gaussians, as a share of each scale
+OF_A_CHOICE = 0.5  # the same where neighbours on the scale need not be alike
 SQUASH = 3.0  # run standard deviations that make an effect a large one
 CRASH, CANCELLED = -0.5, -0.3  # rewards without a score; a cancelled trial was clearly behind
 HIDDEN, LEARNING_RATE = 32, 1e-3  # units of the hidden layer; Adam's step
@@ -47,16 +48,12 @@ class Learned(Numeric):
     startup: int = Field(default=8, ge=1, le=1_000)
     """Points of the design before the policy takes over; the design goes on while no trial has a score."""
 
-    def propose(self, brief: Brief) -> Suggestion | None:
-        seen = Observations.of(brief.space, brief.history, brief.pending)
-        champions = filter(None, map(best, reversed(campaigns(brief.earlier))))
-        points = ((champion, point_of(seen.axes, champion.proposal.params)) for champion in champions)
-        new = [(champion, point) for champion, point in points if point and point not in seen.tried]
-        if seen.made < self.startup and len(brief.refusals) < len(new):
-            champion, point = new[len(brief.refusals)]
-            why = f"the champion of an earlier campaign, trial {champion.number} there"
-            return Suggestion(params_of(seen.axes, point), why)
-        return super().propose(brief)
+    def starts(self, axes: Sequence[Axis], brief: Brief) -> dict[Point, str]:
+        made: dict[Point, str] = {}
+        for champion in filter(None, map(best, reversed(campaigns(brief.earlier)))):
+            if point := point_of(axes, champion.proposal.params):
+                made[point] = f"the champion of an earlier campaign, trial {champion.number} there"
+        return made | super().starts(axes, brief)
 
     def is_warm(self, brief: Brief) -> bool:
         return bool(brief.earlier)
@@ -65,23 +62,21 @@ class Learned(Numeric):
         policy, champion = self.trained(brief)
         actions = policy.draw(champion, ASKS, brief.seed)
         # Beyond an end of a scale an action is mirrored back, so that ends draw no crowd.
-        return with_categories(seen, (1 - (1 - actions % 2).abs()).tolist(), brief.seed)
+        return points_at(seen.axes, (1 - (1 - actions % 2).abs()).tolist())
 
     def trained(self, brief: Brief) -> tuple[Policy, Tensor]:
         """The policy after all trials of the brief, and the champion's action."""
         torch.set_num_threads(1)  # how many there are must not decide what is proposed
         axes, steps = varied(brief.space), list[Step]()
-        size = sum(axis.is_ordered for axis in axes)
-        policy = Policy(size, torch.Generator().manual_seed(brief.campaign_seed))
+        deviations = [DEVIATION if axis.is_ordered else OF_A_CHOICE for axis in axes]
+        policy = Policy(deviations, torch.Generator().manual_seed(brief.campaign_seed))
         for part in (*campaigns(brief.earlier), brief.history):
-            champion = torch.full((size,), 0.5, dtype=torch.float64)
+            champion = torch.full((len(axes),), 0.5, dtype=torch.float64)
             for place, (trial, reward) in enumerate(zip(part, rewards(part), strict=True)):
                 point = point_of(axes, trial.proposal.params)
                 if point is None:
                     continue
-                placed = zip(axes, point, strict=True)
-                places = [axis.fraction(number) for axis, number in placed if axis.is_ordered]
-                action = torch.tensor(places, dtype=torch.float64)
+                action = torch.tensor(places_of(axes, point), dtype=torch.float64)
                 if trial.number > 0 and place >= len(part) - REPLAYED:
                     steps.append((champion, action, reward))
                     if len(steps) % UPDATE_EVERY == 0:
@@ -123,14 +118,15 @@ def rewards(history: History) -> tuple[float, ...]:
 class Policy(nn.Module):
     """A network with one hidden layer of tanh units, and its Adam. Its outputs are added to the champion's action."""
 
-    def __init__(self, size: int, rng: torch.Generator) -> None:
+    def __init__(self, deviations: Sequence[float], rng: torch.Generator) -> None:
         super().__init__()
-        weights = torch.randn(size, HIDDEN, dtype=torch.float64, generator=rng) / math.sqrt(max(size, 1))
+        size = len(deviations)
+        weights = torch.randn(size, HIDDEN, dtype=torch.float64, generator=rng) / math.sqrt(size)
         heads = 0.01 * torch.randn(HIDDEN, size, dtype=torch.float64, generator=rng) / math.sqrt(HIDDEN)
         self.hidden, self.heads = nn.Parameter(weights), nn.Parameter(heads)
         self.hidden_bias = nn.Parameter(weights.new_zeros(HIDDEN))
         self.heads_bias = nn.Parameter(weights.new_zeros(size))
-        self.log_deviation = nn.Parameter(weights.new_full((size,), math.log(DEVIATION)))
+        self.log_deviation = nn.Parameter(weights.new_tensor(deviations).log())
         self.optimizer = torch.optim.Adam(self.parameters(), lr=LEARNING_RATE)
 
     def forward(self, champions: Tensor) -> Any:

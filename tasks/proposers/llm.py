@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pydantic import Field
 
 from tasks.llm.account import Account
 from tasks.llm.answers import Misread, ideas
 from tasks.llm.chat import ask, recorded
-from tasks.proposers._researcher import Researcher, conversation, suggestion
+from tasks.proposers._researcher import Researcher, conversation
 from tasks.proposing.brief import Brief, Suggestion, Unusable
 from tasks.trial import NOTHING_BOUGHT, Usage
 
@@ -38,15 +40,15 @@ class Llm(Researcher):
         made |= {one.number: one.proposal for one in brief.rejected}
         by_it = [number for number, proposal in made.items() if proposal.model == account.model]
         bought = max((number for number in by_it if made[number].usage.calls), default=0)
-        answers = [one.answer for one in recorded(brief.traces.with_name(f"{bought:04d}")) if one.answer]
+        answers = [one for one in recorded(brief.traces.with_name(f"{bought:04d}")) if one.finish]
         if not answers:
             return None
         taken = sum(number >= bought for number in by_it)
         try:
-            parsed, _ = ideas(answers[-1].text, brief.space, brief.problem.fixed)
+            parsed, _ = ideas(answers[-1].text, brief)
         except Misread:  # it was an edit, or another proposer's
             return None
-        return suggestion(parsed[taken], brief, account, NOTHING_BOUGHT) if taken < len(parsed) else None
+        return replace(parsed[taken], model=account.model) if taken < len(parsed) else None
 
 
 def proposed(
@@ -59,10 +61,10 @@ def proposed(
     messages = conversation("parameters", brief, shown, count=count)
     answer = ask(account, messages, brief, bought=bought)
     try:
-        parsed, faults = ideas(answer.text, brief.space, brief.problem.fixed)
+        parsed, faults = ideas(answer.text, shown)
     except Misread as wrong:
         raise Unusable(str(wrong), answer.text, answer.usage) from wrong
     if not parsed:
         reason = "\n".join(faults) or "there is no proposal in the answer"
         raise Unusable(reason, answer.text, answer.usage)
-    return suggestion(parsed[0], shown, account, answer.usage)
+    return replace(parsed[0], usage=answer.usage, model=account.model)

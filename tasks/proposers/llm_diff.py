@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from tasks.editing.edits import EditFailed, changed
 from tasks.llm.answers import Misread, headed
 from tasks.llm.chat import ask
-from tasks.proposers._researcher import Researcher, conversation, suggestion
+from tasks.proposers._researcher import Researcher, conversation
 from tasks.proposing.brief import Brief, Suggestion, Unavailable, Unusable
 
 
@@ -25,9 +26,9 @@ class LlmDiff(Researcher):
             raise Unavailable("the environment has no editable files: `editable` in environment.toml lists them")
         answer = ask(account, conversation("edit", brief, brief, form=self.form), brief)
         try:
-            idea, edit = headed(answer.text, brief.space, brief.problem.fixed)
-            only_params = idea.params and not edit.strip()
-            files = {} if only_params else changed(edit, brief.files, editable)
+            idea, edit = headed(answer.text, brief)
+            only_params = idea.params != brief.start and not edit.strip()
+            files = None if only_params else changed(edit, brief.files, editable)
         except (Misread, EditFailed) as wrong:
             raise Unusable(str(wrong), answer.text, answer.usage) from wrong
-        return suggestion(idea, brief, account, answer.usage, files)
+        return replace(idea, files=files, usage=answer.usage, model=account.model)

@@ -9,8 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from environments.space import Value
 from tasks.editing.edits import EditFailed, changed
-from tasks.llm.answers import Misread, values
-from tasks.llm.prompts import start
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, Suggestion, Unusable
 from tasks.trial import NOTHING_BOUGHT
@@ -53,8 +51,7 @@ class Scripted(Proposer):
             return None
         entry = self.proposals[used]
         try:
-            params = values(entry.params, brief.space, brief.problem.fixed)
             files = changed(entry.edit, brief.files, brief.problem.editable) if entry.edit else None
-        except (Misread, EditFailed) as wrong:
+        except EditFailed as wrong:
             raise Unusable(f"{entry.rationale}: {wrong}", entry.edit, NOTHING_BOUGHT) from wrong
-        return Suggestion({**start(brief), **params}, entry.rationale, files)
+        return Suggestion({**brief.start, **entry.params}, entry.rationale, files)

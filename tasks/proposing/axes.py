@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
+
+import numpy as np
 
 from environments.score import Score
 from environments.space import Choice, Float, Parameter, Space, Value
@@ -56,9 +58,9 @@ class Axis:
         return self.parameter.check(min(max(number, self.parameter.low), self.parameter.high))
 
     def at(self, fraction: float) -> float:
-        """The number at `fraction` (0 <= fraction < 1) of the scale, of which whole numbers have equal shares."""
+        """The number at `fraction` (0..1) of the scale, of which whole numbers have equal shares."""
         if isinstance(self.parameter, Choice):
-            return int(fraction * len(self.choices))
+            return min(int(fraction * len(self.choices)), len(self.choices) - 1)
         return self.parameter.at(fraction)
 
     def fraction(self, number: float) -> float:
@@ -95,6 +97,17 @@ def point_of(axes: Sequence[Axis], params: Mapping[str, Value]) -> Point | None:
 
 def params_of(axes: Sequence[Axis], point: Point) -> Params:
     return {axis.name: axis.value(number) for axis, number in zip(axes, point, strict=True)}
+
+
+def places_of(axes: Sequence[Axis], point: Point) -> list[float]:
+    """A point's position on each scale, 0 to 1."""
+    return [axis.fraction(number) for axis, number in zip(axes, point, strict=True)]
+
+
+def points_at(axes: Sequence[Axis], places: Iterable[Iterable[float]]) -> Iterator[Point]:
+    """The points at these positions."""
+    for row in places:
+        yield tuple(axis.at(float(place)) for axis, place in zip(axes, row, strict=True))
 
 
 def untried(axes: Sequence[Axis], tried: AbstractSet[Point], seed: int) -> Point | None:
@@ -144,6 +157,25 @@ class Observations:
     @property
     def scored(self) -> list[Trial]:
         return [trial for trial, _ in self.decided if trial.score.value is not None]
+
+    @cached_property
+    def utilities(self) -> list[float]:
+        """What a search is told of each decided trial, higher is better; at least one of them has a score.
+
+        No score lies below Tukey's outer fence (the lower quartile less three times the distance of the quartiles), so
+        that one run that diverged to -1e6 does not make all others equal. A crash has the worst score so far, so that
+        its surroundings are avoided, a cancelled trial the lower quartile.
+        """
+        scored = [trial.score.utility for trial in self.scored]
+        low, high = (float(value) for value in np.quantile(scored, [0.25, 0.75]))
+        worst = max(min(scored), low - 3 * (high - low))
+
+        def of(trial: Trial) -> float:
+            if trial.score.value is not None:
+                return max(trial.score.utility, worst)
+            return low if trial.verdict.kind == "cancelled" else worst
+
+        return [of(trial) for trial, _ in self.decided]
 
 
 def _without(trial: Trial) -> Trial:

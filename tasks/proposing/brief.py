@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import NamedTuple
 from environments import Environment
 from environments.earlier_trials import EarlierTrial
 from environments.space import Space
-from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage, baseline
+from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage, baseline, best
 
 Pending = Mapping[int, Proposal]
 NO_PROBLEM = Environment.model_construct(
@@ -95,6 +96,24 @@ class Brief:
         """The same for all trials of a campaign: the seed of the baseline's first run."""
         first = baseline(self.history)
         return first.runs[0].seed if first else 0
+
+    @property
+    def ranked(self) -> list[tuple[int, EarlierTrial]]:
+        """The imported trials with their numbers, from 1: best first, and last those without a score."""
+        sign = -1.0 if self.problem.higher_is_better else 1.0
+
+        def badness(numbered: tuple[int, EarlierTrial]) -> float:
+            score = numbered[1].score
+            return math.inf if score is None else sign * score
+
+        return sorted(enumerate(self.imported, 1), key=badness)
+
+    @property
+    def start(self) -> Params:
+        """Where a proposal starts: the champion's value of every parameter of the space, or else its default."""
+        champion = best(self.history)
+        params = champion.proposal.params if champion else {}
+        return {name: params.get(name, one.default) for name, one in self.space.items()}
 
 
 class Unusable(Exception):

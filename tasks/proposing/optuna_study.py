@@ -10,41 +10,40 @@ import optuna
 from optuna import Study
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler
-from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
 from environments.space import Float, Int
 from tasks.proposing.axes import ASKS, Axis, Observations, Point
 
 
-def study(
-    seen: Observations,
-    outcomes: Sequence[dict[str, Any]],
-    sampler: type[BaseSampler],
-    higher_is_better: bool,
-    **options: Any,
-) -> Study:
-    """The observations as a study, in their order, with how each decided trial ended; `options` are the sampler's."""
+def answers(seen: Observations, sampler: type[BaseSampler], **options: Any) -> Iterator[Point]:
+    """A sampler's next points; each counts as under way when the next one is asked for."""
+    made = study(seen, seen.utilities, sampler, **options)
+    distributions = {axis.name: distribution(axis) for axis in seen.axes}
+    for _ in range(ASKS):
+        answer = made.ask(distributions).params
+        yield tuple(axis.number(axis.value(answer[axis.name])) for axis in seen.axes)
+
+
+def study(seen: Observations, values: Sequence[float], sampler: type[BaseSampler], **options: Any) -> Study:
+    """The observations as a study that maximises, in their order.
+
+    Args:
+        values: Of the trials that are decided.
+        options: The sampler's.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():  # Optuna calls options experimental, or says which version drops them
         for warning in (optuna.exceptions.ExperimentalWarning, FutureWarning):
             warnings.simplefilter("ignore", warning)
-        direction = StudyDirection.MAXIMIZE if higher_is_better else StudyDirection.MINIMIZE
-        made = optuna.create_study(sampler=sampler(**options), direction=direction)
+        made = optuna.create_study(sampler=sampler(**options), direction="maximize")
     distributions = {axis.name: distribution(axis) for axis in seen.axes}
-    ended = [(point, outcome) for (_, point), outcome in zip(seen.decided, outcomes, strict=True)]
-    for point, outcome in ended + [(point, {"state": TrialState.RUNNING}) for point in seen.under_way]:
+    outcomes: list[dict[str, Any]] = [{"value": value} for value in values]
+    outcomes += [{"state": TrialState.RUNNING}] * len(seen.under_way)
+    for point, outcome in zip((*(point for _, point in seen.decided), *seen.under_way), outcomes, strict=True):
         params = dict(zip(distributions, point, strict=True))
         made.add_trial(create_trial(params=params, distributions=distributions, **outcome))
     return made
-
-
-def ask(study: Study, axes: Sequence[Axis]) -> Iterator[Point]:
-    """The study's next points; each counts as under way when the next one is asked for."""
-    distributions = {axis.name: distribution(axis) for axis in axes}
-    for _ in range(ASKS):
-        answer = study.ask(distributions).params
-        yield tuple(axis.number(axis.value(answer[axis.name])) for axis in axes)
 
 
 def distribution(axis: Axis) -> BaseDistribution:

@@ -16,7 +16,7 @@ from environments import Environment
 from environments.plugins import Refused
 from environments.space import Float, Space
 from tasks.editing.checks import meaning_of
-from tasks.editing.edits import EditFailed, diff_of, patched
+from tasks.editing.edits import diff_of, patched
 from tasks.numbers import number
 from tasks.proposing.axes import Axis, point_of
 from tasks.proposing.brief import Brief, Suggestion
@@ -53,13 +53,10 @@ class ProposalChecks:
         tried = [(trial.number, trial.proposal, _ending(trial)) for trial in brief.history]
         tried += [(taken, pending, "under way") for taken, pending in brief.pending.items()]
         tried += brief.rejected
-        program = patched(base, proposal.edit) if proposal.edit else base
         for taken, earlier, ending in tried:
-            if not is_same_point(brief.space, proposal.params, earlier.params):
-                continue
-            other = _program(base, earlier.edit)
-            if program == other or meaning(program) == meaning(other):
-                code = ", and a program with the same meaning" if program else ""
+            is_same = is_same_point(brief.space, proposal.params, earlier.params)
+            if is_same and meaning(patched(base, proposal.edit)) == meaning(patched(base, earlier.edit)):
+                code = ", and a program with the same meaning" if base else ""
                 return f"the same as trial {taken} ({ending}): parameters within a thousandth{code}"
         champion = best(brief.history)
         is_new = proposal.edit and (champion is None or proposal.edit != champion.proposal.edit)
@@ -80,8 +77,7 @@ class ProposalChecks:
             if name not in self.environment.editable:
                 raise Refused(f"{name!r} may not be changed; editable: {', '.join(self.environment.editable)}")
         base = originals(self.environment, self.program)
-        before = patched(base, kept) if kept else base
-        return diff_of(base, {**before, **suggestion.files}) or None, number
+        return diff_of(base, {**patched(base, kept), **suggestion.files}) or None, number
 
     def smoke(self, proposal: Proposal, seed: int) -> str | None:
         """Run the edited program for some seconds, or its `check_cmd`; the reason of a failure, or None.
@@ -108,8 +104,8 @@ def is_same_point(space: Space, one: Params, other: Params) -> bool:
     """Whether every parameter of the space is as good as equal in both."""
     axes = [Axis(name, parameter) for name, parameter in space.items()]
     here, there = point_of(axes, one), point_of(axes, other)
-    if here is None or there is None:  # one lies outside of the space
-        return all(repr(one.get(name)) == repr(other.get(name)) for name in space)
+    if here is None or there is None:  # it lies outside of the space
+        return False
     return all(
         abs(axis.fraction(a) - axis.fraction(b)) <= (TOLERANCE if isinstance(axis.parameter, Float) else 0.0)
         for axis, a, b in zip(axes, here, there, strict=True)
@@ -128,14 +124,6 @@ def _meaning_of(text: str) -> str:
     return text
 
 
-def _program(base: Mapping[str, str], edit: str | None) -> Mapping[str, str]:
-    """The program of an earlier proposal. One of an edit that was never applied is like no other."""
-    try:
-        return patched(base, edit) if edit else base
-    except EditFailed as failed:
-        return {str(failed): edit or ""}
-
-
 def originals(environment: Environment, program: Path) -> dict[str, str]:
     """The editable files of a program that exist, by name."""
     paths = {name: program / name for name in environment.editable}
@@ -145,8 +133,8 @@ def originals(environment: Environment, program: Path) -> dict[str, str]:
 
 def champions_files(environment: Environment, program: Path, history: History) -> Mapping[str, str]:
     """The editable files as the champion has them."""
-    base, champion = originals(environment, program), best(history)
-    return patched(base, champion.proposal.edit) if champion and champion.proposal.edit else base
+    champion = best(history)
+    return patched(originals(environment, program), champion.proposal.edit if champion else None)
 
 
 def _ending(trial: Trial) -> str:

@@ -73,17 +73,16 @@ def _log(asked: Trace, path: Path, ledger: Ledger, trial: Trial, name: str, expe
         },
         experiment_id=experiment, start_time_ns=end - int(asked.seconds * 1e9),
     )  # fmt: skip
-    thoughts = without_pictures(asked.answer.thoughts) if asked.answer else ""
-    attributes: dict[str, Any] = {SpanAttributeKey.MODEL: request.model, "thoughts": thoughts}
+    attributes: dict[str, Any] = {SpanAttributeKey.MODEL: request.model, "thoughts": without_pictures(asked.thoughts)}
     if usage.usd is not None:  # for a span with tokens and no price MLflow may fetch a price list
         tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
         attributes[SpanAttributeKey.CHAT_USAGE] = {**tokens, "total_tokens": usage.tokens}
         attributes[SpanAttributeKey.LLM_COST] = {"total_cost": usage.usd}
-    outputs: dict[str, object] = {"error": without_pictures(plain(asked.error))}
-    if asked.answer:
-        message = {"role": "assistant", "content": without_pictures(asked.answer.text)}
-        outputs = {"choices": [{"index": 0, "message": message, "finish_reason": asked.answer.finish}]}
-    span.end(outputs, json.loads(json.dumps(attributes)), "ERROR" if asked.error else "OK", end)
+    outputs: dict[str, object] = {"error": without_pictures(plain(asked.fault))}
+    if asked.finish:
+        message = {"role": "assistant", "content": without_pictures(asked.text)}
+        outputs = {"choices": [{"index": 0, "message": message, "finish_reason": asked.finish}]}
+    span.end(outputs, json.loads(json.dumps(attributes)), "OK" if asked.finish else "ERROR", end)
 
 
 def without_pictures(text: str) -> str:

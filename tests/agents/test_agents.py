@@ -42,7 +42,7 @@ def brief(tmp_path: Path, **more: Any) -> Brief:
     history += (tried(history, None, params={"lr": 9.0, "layers": 2}),)
     space = {"lr": Float(low=1e-3, high=10.0, log=True, default=0.1), "layers": Int(low=1, high=9, default=2)}
     (tmp_path / "program.md").write_text("Find the minimum.\n")
-    problem = PROBLEM.model_copy(update={"folder": tmp_path})
+    problem = PROBLEM.model_copy(update={"folder": tmp_path, "space": space})
     return replace(Brief(space, history, problem=problem, files=FILES, seed=3, traces=tmp_path / "desk"), **more)
 
 
@@ -98,14 +98,11 @@ def test_of_the_variables_it_sees_only_those_on_the_list(
         monkeypatch.setenv(name, f"value-of-{name}")
     for name, options in (("claude", {}), ("codex", {}), ("claude", {"environment": [scripted_agent.CANARY]})):
         play("edit", name, told=brief(tmp_path, seed=len(str(options))), **options)
-    asked = scripted_agent.asked(tmp_path / "bin")
-    assert {"exec", "--json", "--sandbox", "workspace-write"} <= {*asked[1]["arguments"]}  # type: ignore[misc]
-    seen = [facts["variables"] for facts in asked]
-    keys = [
-        {name for name, value in one.items() if value.startswith("value-of-")} for one in seen if isinstance(one, dict)
-    ]
-    assert keys == [{"ANTHROPIC_API_KEY"}, {"OPENAI_API_KEY"}, {scripted_agent.CANARY}]
-    assert all(isinstance(one, dict) and one["HOME"] == os.environ["HOME"] for one in seen)
+    asked: list[Any] = scripted_agent.asked(tmp_path / "bin")
+    assert {"exec", "--json", "--sandbox", "workspace-write"} <= {*asked[1]["arguments"]}
+    for facts, key in zip(asked, ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", scripted_agent.CANARY), strict=True):
+        assert [name for name, value in facts["variables"].items() if value.startswith("value-of-")] == [key]
+        assert facts["variables"]["HOME"] == os.environ["HOME"]
 
 
 def test_no_command_line_shows_a_variable(play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -157,7 +154,7 @@ def test_a_folder_with_anything_but_plain_changes_is_not_taken(
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("{", 'no JSON object with "params"'), ('{"params": {"lr": NaN}}', "lr must be a number in .*, got nan")],
+    [("{", 'no JSON object with "params"'), ('{"params": {"lr": NaN}}', "'lr' must be a number in .*, got nan")],
 )
 def test_a_proposal_that_cannot_be_read_is_turned_down(play: Play, text: str, why: str) -> None:
     with pytest.raises(Unusable, match=f"^claude: proposal.json: .*{why}"):

@@ -44,6 +44,16 @@ class ScriptedModel(ABC):
     def answer(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
         """The events of the answer to one request."""
 
+    def step(self, asked: dict[str, Any], outputs: list[str]) -> tuple[Any, str]:
+        """What is asked for next, after what came of everything before, or else the last words."""
+        self.requests.append(asked)
+        try:
+            return self.steps.send(outputs[-1]) if outputs else next(self.steps), ""
+        except StopIteration as over:
+            return None, str(over.value)
+        except (ValueError, KeyError, AssertionError) as over:  # an output that it did not expect
+            return None, f"I give up: {over!r}"
+
 
 class _Handler(Handler):
     model: ScriptedModel
@@ -71,16 +81,13 @@ class ClaudeModel(ScriptedModel):
     def answer(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
         if not asked.get("tools"):  # a title for the conversation, and the like
             return message({"type": "text", "text": "none"}, asked["model"], "end_turn")
-        self.requests.append(asked)
         last = asked["messages"][-1]["content"]
         results = [one for one in last if isinstance(one, dict) and one.get("type") == "tool_result"]
-        try:
-            name, given = self.steps.send(json.dumps(results[-1]["content"])) if results else next(self.steps)
-            call = {"type": "tool_use", "id": f"t{len(self.requests)}", "name": name, "input": given}
-            return message(call, asked["model"], "tool_use")
-        except (StopIteration, AssertionError) as over:
-            said = str(over.value) if isinstance(over, StopIteration) else f"I give up: {over!r}"
+        wanted, said = self.step(asked, [json.dumps(one["content"]) for one in results])
+        if wanted is None:
             return message({"type": "text", "text": said}, asked["model"], "end_turn")
+        call = {"type": "tool_use", "id": f"t{len(self.requests)}", "name": wanted[0], "input": wanted[1]}
+        return message(call, asked["model"], "tool_use")
 
 
 def message(block: dict[str, Any], model: str, reason: str) -> list[dict[str, Any]]:
@@ -90,11 +97,9 @@ def message(block: dict[str, Any], model: str, reason: str) -> list[dict[str, An
         "id": "m", "type": "message", "role": "assistant", "model": model, "content": [], "stop_reason": None,
         "stop_sequence": None, "usage": usage,
     }  # fmt: skip
-    empty = {**block, "input": {}} if block["type"] == "tool_use" else {**block, "text": ""}
+    empty, delta = {**block, "text": ""}, {"type": "text_delta", "text": block.get("text")}
     if block["type"] == "tool_use":
-        delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-    else:
-        delta = {"type": "text_delta", "text": block["text"]}
+        empty, delta = {**block, "input": {}}, {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
     return [
         {"type": "message_start", "message": begun},
         {"type": "content_block_start", "index": 0, "content_block": empty},
@@ -106,30 +111,22 @@ def message(block: dict[str, Any], model: str, reason: str) -> list[dict[str, An
 
 
 class CodexModel(ScriptedModel):
-    @property
-    def settings(self) -> str:
-        """Codex's config.toml."""
-        return (
+    def at_home(self, home: Path) -> Path:
+        """A home of Codex's whose settings name this model, with nothing else in it."""
+        home.mkdir(parents=True)
+        (home / "config.toml").write_text(
             'model = "scripted"\nmodel_provider = "here"\n[model_providers.here]\nname = "here"\n'
             f'base_url = "{self.url}/v1"\nwire_api = "responses"\n'
         )
-
-    def at_home(self, home: Path) -> Path:
-        """A home of Codex's that has these settings and nothing else."""
-        home.mkdir(parents=True)
-        (home / "config.toml").write_text(self.settings)
         return home
 
     def answer(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
         number = len(self.requests)
-        self.requests.append(asked)
-        outputs = [one["output"] for one in asked["input"] if one["type"] == "function_call_output"]
-        try:
-            command = self.steps.send(str(outputs[-1])) if outputs else next(self.steps)
-            arguments = json.dumps({"cmd": command, "yield_time_ms": 30_000, "max_output_tokens": 20_000})
-            item = {"type": "function_call", "call_id": f"c{number}", "name": "exec_command", "arguments": arguments}
-        except (StopIteration, ValueError, KeyError, AssertionError) as over:  # an output that it did not expect
-            said = over.value if isinstance(over, StopIteration) else f"I give up: {over!r}"
+        outputs = [str(one["output"]) for one in asked["input"] if one["type"] == "function_call_output"]
+        wanted, said = self.step(asked, outputs)
+        arguments = json.dumps({"cmd": wanted, "yield_time_ms": 30_000, "max_output_tokens": 20_000})
+        item = {"type": "function_call", "call_id": f"c{number}", "name": "exec_command", "arguments": arguments}
+        if wanted is None:
             content = [{"type": "output_text", "text": said}]
             item = {"type": "message", "role": "assistant", "id": f"m{number}", "content": content}
         counts = {"input_tokens": 10, "input_tokens_details": None, "output_tokens": 5, "output_tokens_details": None}
@@ -224,28 +221,19 @@ def proposer() -> Steps:
 
 @needs_codex
 def test_it_proposes_as_the_agent_of_a_campaign(tmp_path: Path, home: Path, server: str) -> None:
-    folder = quadratic(tmp_path / "quad")
     with CodexModel(proposer()) as model:
-        done = nightshift(
-            *("run", str(folder), "--name", "night", "--rule", "greedy", "--trials", "1"),
-            *("--proposer", "agent", "--set", "proposer.command=codex"),
-            server=server, CODEX_HOME=str(model.at_home(tmp_path / "codex")),
-        )  # fmt: skip
+        night(tmp_path, server, "codex", CODEX_HOME=str(model.at_home(tmp_path / "codex")))
+
+
+def night(tmp_path: Path, server: str, name: str, **variables: str) -> dict[str, Any]:
+    """The trial that an agent proposes, which is kept."""
+    options = ("--name", "night", "--rule", "greedy", "--trials", "1", "--proposer", "agent")
+    folder = quadratic(tmp_path / "quad")
+    done = nightshift("run", str(folder), *options, "--set", f"proposer.command={name}", server=server, **variables)
     assert done.returncode == 0, done.stderr
-    trial = status("night")["trials"][1]
-    assert (trial["proposer"], trial["model"], trial["verdict"]) == ("agent", "codex", "keep"), trial
-
-
-# Claude Code, as a proposer.
-
-
-def run(folder: Path, model: ClaudeModel, place: Path, server: str, *more: str) -> None:
-    done = nightshift(
-        *("run", str(folder), "--name", "night", "--rule", "greedy", "--trials", "1"),
-        *("--proposer", "agent", "--set", "proposer.command=claude", *more),
-        server=server, CLAUDE_CONFIG_DIR=str(place / "claude"), **model.variables,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    trial: dict[str, Any] = status("night")["trials"][1]
+    assert (trial["proposer"], trial["model"], trial["verdict"]) == ("agent", name, "keep"), trial
+    return trial
 
 
 def editor(seen: list[str]) -> Steps:
@@ -266,11 +254,9 @@ def editor(seen: list[str]) -> Steps:
     shutil.which("claude") is None, reason="there is no program claude: npm install -g @anthropic-ai/claude-code"
 )
 def test_it_edits_and_says_why_and_what_it_costs_and_runs_no_command(tmp_path: Path, home: Path, server: str) -> None:
-    folder, seen = quadratic(tmp_path / "quad"), list[str]()
+    seen = list[str]()
     with ClaudeModel(editor(seen)) as model:
-        run(folder, model, tmp_path, server)
-    trial = status("night")["trials"][1]
-    assert (trial["proposer"], trial["model"], trial["verdict"]) == ("agent", "claude", "keep"), trial
+        trial = night(tmp_path, server, "claude", CLAUDE_CONFIG_DIR=str(tmp_path / "claude"), **model.variables)
     assert "One less is better." in json.dumps(trial)
     assert trial["usd"] and trial["usd"] > 0, "Claude Code states a price itself"
     assert seen and not list(tmp_path.rglob("escaped")), seen

@@ -52,31 +52,29 @@ def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
     address = {"base_url": "http://gpu:8000/v1", "key": SecretStr(KEY)}
     prices = {"usd_per_million_input": 1, "usd_per_million_output": 2}
     with temporary_settings({PREFECT_API_URL: lone_server}):
-        mine = LLM(provider="hosted_vllm", models=["small", "hosted_vllm/large"], temperature=0.5, **address, **prices)
+        mine = LLM(models=["hosted_vllm/small", "large"], temperature=0.5, **address, **prices)
         mine.save("nightshift", overwrite=True)
         LLM(models=["openai/gpt-4o"], key_variable="NO_SUCH_VARIABLE").save("cloud", overwrite=True)
+        limited = LLM(models=["openai/gpt-4o"]).save("limited", overwrite=True)
+        with get_client(sync_client=True) as client:  # as an earlier version saved it
+            client.update_block_document(
+                limited, BlockDocumentUpdate(data={"models": ["gpt-4o"], "provider": "openai"})
+            )
 
     small, large = accounts(ModelOptions(temperature=0.9))
     assert small == Account(model="hosted_vllm/small", temperature=0.9, **address, **prices)
-    assert large.model == "hosted_vllm/large"
+    assert large.model == "openai/large"
     assert scrub_text(KEY) == "[secret LLM_KEY]"
-
-    (other,) = accounts(ModelOptions(block="nightshift", model="another"))
+    (other,) = accounts(ModelOptions(block="nightshift", model="hosted_vllm/another"))
     assert (other.model, other.key) == ("hosted_vllm/another", SecretStr(KEY))
     assert other.usd_per_million_input is None, "a price holds for the block's own models"
-    assert accounts(ModelOptions(block="nightshift", model="small"))[0].usd_per_million_input == 1
-
+    assert accounts(ModelOptions(block="nightshift", model="hosted_vllm/small"))[0].usd_per_million_input == 1
     (elsewhere,) = accounts(ModelOptions(block="nightshift", model="small", base_url="http://other/v1"))
     assert elsewhere.key is None, "a block's key goes to the block's own address only"
-
     assert accounts(ModelOptions(model="openai/gpt-4o"))[0].key is None, "a model alone touches no block"
     with pytest.raises(Refused, match="'mine'"):
         accounts(ModelOptions(block="mine"))
     with pytest.raises(Refused, match="key_variable = NO_SUCH_VARIABLE"):
         accounts(ModelOptions(block="cloud"))
-    with temporary_settings({PREFECT_API_URL: lone_server}):  # one of an earlier version
-        saved = LLM(models=["openai/gpt-4o"]).save("limited", overwrite=True)
-        with get_client(sync_client=True) as client:
-            client.update_block_document(saved, BlockDocumentUpdate(data={"models": ["openai/gpt-4o"], "max_usd": 5}))
-    with pytest.raises(Refused, match="the campaign --max-usd"):
+    with pytest.raises(Refused, match="'limited' has provider, "):
         accounts(ModelOptions(block="limited"))

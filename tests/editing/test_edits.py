@@ -11,7 +11,6 @@ import environments
 from environments import Environment
 from tasks.editing.checks import fixed_seeds, missing_calls, parse
 from tasks.editing.edits import EditFailed, apply_edit
-from tasks.editing.patches import FILE_LIMIT
 from tests.support.toy import folder_of, quadratic
 
 PROGRAM = "".join(f"line = {number}\n" for number in range(1, 13))
@@ -24,7 +23,9 @@ GOOD = """\
 +LINE = 3
  line = 4
 """
-EDITABLE = ("train.py", "net.py", "lib/net.py", "notes.txt")
+OUTSIDE = ("../escaped.py", "lib/../../escaped.py", ".git/config", "lib/.GIT/config", "/tmp/escaped.py")
+EDITABLE = ("train.py", "net.py", "lib/net.py", "notes.txt", *OUTSIDE)
+"""An edit never leaves its workspace, not even where an environment lists what is outside."""
 
 
 @pytest.fixture
@@ -43,16 +44,10 @@ def edit(place: Path, problem: Environment, diff: str, **fields: tuple[str, ...]
     apply_edit(place, diff, problem.model_copy(update={"editable": EDITABLE, **fields}))
 
 
-def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file with its mode; a link with where it leads."""
-    return {
-        path.relative_to(folder).as_posix(): (
-            path.lstat().st_mode,
-            bytes(path.readlink()) if path.is_symlink() else path.read_bytes(),
-        )
-        for path in folder.rglob("*")
-        if path.is_symlink() or path.is_file()
-    }
+def contents(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """Every file and link with its mode, and what is read there."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder): (path.lstat().st_mode, path.read_bytes()) for path in files}
 
 
 def refusal(place: Path, problem: Environment, diff: str, **fields: tuple[str, ...]) -> str:
@@ -74,30 +69,23 @@ def new_file(name: str, mode: str = "100644", content: str = "x") -> str:
     return git_diff(name, name, f"new file mode {mode}", body=body)
 
 
-def moved(how: str, old: str, new: str) -> str:
-    return git_diff(old, new, "similarity index 100%", f"{how} from {old}", f"{how} to {new}")
-
-
 def test_a_good_edit_is_applied_and_changes_nothing_else(place: Path, problem: Environment) -> None:
+    (place / "train.py").chmod(0o755)
     before = contents(place)
     edit(place, problem, GOOD)
-    mode, text = before["train.py"]
-    assert contents(place) == {**before, "train.py": (mode, text.replace(b"line = 3\n", b"LINE = 3\n"))}
+    mode, text = before[Path("train.py")]
+    assert contents(place) == {**before, Path("train.py"): (mode, text.replace(b"line = 3\n", b"LINE = 3\n"))}
 
 
 @pytest.mark.parametrize("head", ["", "diff --git a/lib/net.py b/lib/net.py\nnew file mode 100644\n"])
-def test_an_edit_may_add_a_file_that_is_editable_and_leaves_modes_alone(
-    place: Path, problem: Environment, head: str
-) -> None:
-    (place / "train.py").chmod(0o755)
+def test_an_edit_may_add_a_file_that_is_editable(place: Path, problem: Environment, head: str) -> None:
     edit(place, problem, head + "--- /dev/null\n+++ b/lib/net.py\n@@ -0,0 +1,1 @@\n+net\n")
     assert (place / "lib/net.py").read_text() == "net\n"
-    edit(place, problem, GOOD)
-    assert (place / "train.py").stat().st_mode & 0o777 == 0o755
 
 
 GONE = "--- a/train.py\n+++ /dev/null\n@@ -1,12 +0,0 @@\n" + PROGRAM.replace("line", "-line")
 BINARY = "GIT binary patch\nliteral 3\nKcmZQzU|?hb0RR91\n\n"
+RENAME = git_diff("data.py", "net.py", "similarity index 100%", "rename from data.py", "rename to net.py")
 QUOTED = GOOD.replace("a/train.py", '"a/\\056\\056/train.py"').replace("b/train.py", '"b/\\056\\056/train.py"')
 
 
@@ -106,27 +94,19 @@ QUOTED = GOOD.replace("a/train.py", '"a/\\056\\056/train.py"').replace("b/train.
     [
         ("a quoted way out", QUOTED, "the edit does not apply"),
         ("a link", new_file("net.py", "120000", "/etc/passwd"), "the edit has 'create mode 120000 net.py'"),
-        ("a rename to it", moved("rename", "data.py", "net.py"), "data.py: No such file"),
+        ("a rename to it", RENAME, "data.py: No such file"),
         ("its removal", GONE, "touches or removes 'train.py'"),
         ("bytes", git_diff("train.py", "train.py", "index 123..456 100644", body=BINARY), "the edit "),
         ("a NUL", GOOD.replace("LINE", "\0"), "the edit leaves a NUL in 'train.py'"),
         ("other lines", GOOD.replace("= 3", "= 33"), "the edit does not apply"),
         ("one that is there already", new_file("train.py"), "train.py: already exists"),
+        *((f"a file {name}", new_file(name), "the edit ") for name in OUTSIDE),
     ],
 )  # fmt: skip
 def test_an_edit_of_anything_else_fails_and_changes_nothing(
     place: Path, problem: Environment, what: str, diff: str, why: str
 ) -> None:
     assert why in refusal(place, problem, diff), what
-
-
-@pytest.mark.parametrize(
-    "name", ["../escaped.py", "lib/../../escaped.py", ".git/config", "lib/.GIT/config", "/tmp/escaped.py"]
-)
-def test_an_edit_never_leaves_its_workspace_not_even_where_an_environment_lists_it(
-    place: Path, problem: Environment, name: str
-) -> None:
-    assert "the edit " in refusal(place, problem, new_file(name), editable=(name,))
 
 
 def test_an_edit_does_not_follow_a_link(place: Path, problem: Environment, tmp_path: Path) -> None:
@@ -137,18 +117,6 @@ def test_an_edit_does_not_follow_a_link(place: Path, problem: Environment, tmp_p
     for name in ("lib/net.py", "net.py"):
         diff = GOOD.replace("train.py", name)
         assert f"{name!r}, which a link leads to" in refusal(place, problem, diff, editable=(name,))
-
-
-def test_an_edit_may_not_leave_a_file_that_is_too_long_or_not_a_text(place: Path, problem: Environment) -> None:
-    diff = "--- a/notes.txt\n+++ b/notes.txt\n@@ -1,1 +1,2 @@\n+newer\n notes\n"
-    for content, why in (
-        (b"notes\n" * (FILE_LIMIT // 6), f"'notes.txt' {FILE_LIMIT // 6 * 6 + 6} bytes long; at most {FILE_LIMIT}"),
-        (b"notes\n\xff\n", "leaves 'notes.txt' not UTF-8"),
-        (b"notes\n\0\n", "leaves a NUL in 'notes.txt'"),
-    ):  # fmt: skip
-        (place / "notes.txt").write_bytes(content)
-        (place / "notes.txt").chmod(0o600)
-        assert why in refusal(place, problem, diff)
 
 
 def test_an_edit_is_applied_wholly_or_not_at_all(place: Path, problem: Environment) -> None:
@@ -203,10 +171,6 @@ def test_what_python_would_not_take_is_told_with_its_place(source: str, why: str
     assert why in str(wrong.value)
 
 
-def fixed(before: str, after: str) -> list[str]:
-    return [site.removeprefix("train.py:") for site in fixed_seeds("train.py", before, after)]
-
-
 @pytest.mark.parametrize(
     ("line", "is_fixed"),
     [
@@ -218,14 +182,9 @@ def fixed(before: str, after: str) -> list[str]:
         ("rng = np.random.default_rng(config['seed'] + 1)", False),
         ("seed = config['seed']", False),
         ("# torch.manual_seed(0)", False),
+        ("x = 1\nnp.random.seed(7)", False),  # one that was there already may stay and move
     ],
 )
 def test_a_seed_that_is_fixed_is_found_with_its_line(line: str, is_fixed: bool) -> None:
-    found = fixed("import torch\n", f"import torch\n{line}\n")
-    assert [site.partition(":")[0] for site in found] == ["2"] * is_fixed
-
-
-def test_a_fixed_seed_that_was_there_already_may_stay_and_move() -> None:
-    before = "import torch\ntorch.manual_seed(0)\n"
-    assert fixed(before, "torch.manual_seed(0)\nimport torch\n") == []
-    assert fixed(before, before + "torch.manual_seed(1); x = 1\n") == ["3: torch.manual_seed(1)"]
+    found = fixed_seeds("train.py", "import torch\nnp.random.seed(7)\n", f"import torch\n{line}\n")
+    assert [site.split(": ")[0] for site in found] == ["train.py:2"] * is_fixed

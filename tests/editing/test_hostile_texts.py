@@ -14,6 +14,7 @@ import environments
 from environments import Environment
 from tasks.editing.edits import EditFailed, apply_edit, changed, diff_of, patched
 from tasks.llm.answers import ANSWER_LIMIT, Misread, headed, ideas
+from tasks.proposing.brief import Brief
 from tasks.proposing.validation import meaning
 from tests.support.toy import quadratic
 
@@ -70,8 +71,9 @@ def of_a_diff(text: str, place: Path, problem: Environment) -> Iterator[Reading]
 
 
 def of_an_answer(text: str, place: Path, problem: Environment) -> Iterator[Reading]:
-    yield lambda: ideas(text, problem.space, {}), Misread
-    yield lambda: headed(text, problem.space, {}), Misread
+    brief = Brief(problem.space, (), problem=problem)
+    yield lambda: ideas(text, brief), Misread
+    yield lambda: headed(text, brief), Misread
     yield lambda: changed(text, PROGRAM, ["train.py"]), EditFailed
 
 

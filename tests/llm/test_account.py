@@ -25,34 +25,19 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-# What is stated
+@pytest.mark.parametrize("model", ["openai/qwen3", "hosted_vllm/meta-llama/Llama-3.1-8B"])
+def test_at_an_endpoint_of_ones_own_a_model_needs_no_provider(model: str) -> None:
+    stated = ModelOptions(model=model.removeprefix("openai/"), base_url="http://gpu:8000/v1")
+    assert accounts(stated)[0].model == model
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [("qwen3", "openai/qwen3"), ("hosted_vllm/meta-llama/Llama-3.1-8B", "hosted_vllm/meta-llama/Llama-3.1-8B")],
-)
-def test_at_an_endpoint_of_ones_own_a_model_needs_no_provider(model: str, name: str) -> None:
-    assert accounts(ModelOptions(model=model, base_url="http://gpu:8000/v1"))[0].model == name
-
-
-def test_a_variable_without_a_key_is_refused_by_name() -> None:
+def test_the_key_of_an_account_has_to_be_there_and_is_known_to_the_scrubber(monkeypatch: pytest.MonkeyPatch) -> None:
+    stated = ModelOptions(model="openai/gpt-4o", key_variable="MY_MODEL_ACCESS")  # which does not tell that it is one
     with pytest.raises(Refused, match="key_variable = MY_MODEL_ACCESS"):
-        accounts(ModelOptions(model="openai/gpt-4o", key_variable="MY_MODEL_ACCESS"))
-
-
-# Secrets
-
-
-def test_the_key_of_an_account_is_known_to_the_scrubber(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_MODEL_ACCESS", KEY)  # a name that does not tell that it is a secret
-    (account,) = accounts(ModelOptions(model="openai/gpt-4o", key_variable="MY_MODEL_ACCESS"))
-
+        accounts(stated)
+    monkeypatch.setenv("MY_MODEL_ACCESS", KEY)
+    assert KEY not in repr(accounts(stated)) + accounts(stated)[0].model_dump_json()
     assert scrub_text(f"key: {KEY}") == "key: [secret MY_MODEL_ACCESS]"
-    assert KEY not in repr(account) + account.model_dump_json()
-
-
-# Prices
 
 
 def test_stated_prices_come_first_then_the_providers_and_one_that_nobody_knows_is_none() -> None:
@@ -63,9 +48,6 @@ def test_stated_prices_come_first_then_the_providers_and_one_that_nobody_knows_i
         assert Account(model=model, base_url=url).usd(1000, 1000) is None
 
 
-# The check before a night
-
-
 def test_an_endpoint_is_asked_for_its_models_and_nothing_is_bought() -> None:
     with FakeLLM(key=KEY) as server:
         mine = Account(model="openai/test", base_url=server.url, key=SecretStr(KEY))
@@ -74,6 +56,8 @@ def test_an_endpoint_is_asked_for_its_models_and_nothing_is_bought() -> None:
             check(mine.model_copy(update={"key": SecretStr("wrong")}), FREELY)
         with pytest.raises(Refused, match="price of 'openai/test' is not known"):
             check(mine, RemainingBudget(usd=1.0))
+    with pytest.raises(Refused, match="no language model answers at base_url"):
+        check(mine, FREELY)
     assert server.requests == []
 
 

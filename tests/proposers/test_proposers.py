@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
 import environments
 from environments import Environment, plugins
@@ -68,14 +67,15 @@ def test_a_proposal_lies_in_the_space_whatever_happened_before(tmp_path: Path, n
 
 
 def proposals(folder: Path) -> str:
-    """What every proposer says to the same histories, pending trials and seeds, as JSON."""
+    """What every proposer says to the same histories, pending trials and seeds."""
     environment = environments.load(folder)
     first: Pending = {6: Proposal(environment.defaults | {"x": 1.5})}
-    found = [
-        next_proposal(environment, propose.load(name, {}), history_of(environment, trials), 1, pending)
-        for name, trials, pending in itertools.product(NAMES, (0, 5), ({}, first))
-    ]
-    return TypeAdapter(list[Proposal | None]).dump_json(found).decode()
+    return repr(
+        [
+            next_proposal(environment, propose.load(name, {}), history_of(environment, trials), 1, pending)
+            for name, trials, pending in itertools.product(NAMES, (0, 5), ({}, first))
+        ]
+    )
 
 
 @pytest.mark.slow
@@ -137,12 +137,6 @@ def scripted_proposals(problem: Environment, *entries: dict[str, Any]) -> list[P
     return found
 
 
-def test_a_list_is_proposed_in_its_order_and_then_no_more(problem: Environment) -> None:
-    found = scripted_proposals(problem, *LIST)
-    assert [one.params["x"] for one in found] == [1.5, 1.0]
-    assert [(one.rationale, one.proposer) for one in found] == [("lower", "scripted"), ("lower still", "scripted")]
-
-
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
@@ -151,11 +145,12 @@ def test_a_list_is_proposed_in_its_order_and_then_no_more(problem: Environment) 
         ({"params": {"x": 2.5}}, "same"),
     ],
 )
-def test_an_entry_that_cannot_be_tried_is_turned_down_once_and_the_next_one_takes_the_turn(
+def test_a_list_is_proposed_in_its_order_and_the_next_takes_the_turn_of_what_cannot_be_tried(
     problem: Environment, bad: dict[str, Any], why: str
 ) -> None:
     first, second = scripted_proposals(problem, {"rationale": "bad", **bad}, *LIST)
-    assert [first.params["x"], second.params["x"]] == [1.5, 1.0]
+    found = [(one.params["x"], one.rationale, one.proposer) for one in (first, second)]
+    assert found == [(1.5, "lower", "scripted"), (1.0, "lower still", "scripted")]
     assert len(first.turned_down) == 1 and why in first.turned_down[0]
     assert second.turned_down == ()
 
@@ -179,9 +174,5 @@ def test_a_campaign_waits_for_proposals_and_tries_nothing_else(tmp_path: Path, h
             wait_for((home / f"night/trials/{number - 1:04d}/trial.json").is_file)
             told("propose", "night", "--params", json.dumps({"x": x}), "--rationale", "nearer")
         assert process.wait() == 0
-    known = status("night")
-    assert [(one["proposer"], one["params"]["x"]) for one in known["trials"]] == [
-        ("baseline", 2.5),
-        ("inbox", 1.5),
-        ("inbox", 1.0),
-    ]
+    found = [(one["proposer"], one["params"]["x"]) for one in status("night")["trials"]]
+    assert found == [("baseline", 2.5), ("inbox", 1.5), ("inbox", 1.0)]

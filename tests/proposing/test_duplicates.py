@@ -15,24 +15,19 @@ SPACE: Space = {
     "act": Choice(values=("tanh", True, 1), default="tanh"),
 }
 PARAMS: Params = {"lr": 1e-3, "gamma": 0.5, "layers": 20_000, "act": True, "fixed": 3}
-PROGRAM = {
-    "train.py": '''\
+PROGRAM = '''\
 """The trainer."""
 import math
 
 # how fast
 def rate(step, total=100):
-    """Cosine."""
     return 0.5 * (1 + math.cos(math.pi * step / total))
-''',
-    "notes.txt": "plain text\n",
-}
+'''
 SAME = '''\
 """The trainer."""
 import math
 def rate( step,
           total = 1_00 ):  # another comment
-    """Cosine."""
     return (0.5*(1 + math.cos(math.pi*step/total)))
 '''
 
@@ -52,14 +47,8 @@ def test_a_parameter_is_the_same_within_a_thousandth_of_its_own_scale(name: str,
     assert is_same_point(SPACE, {**PARAMS, name: value}, PARAMS) is same
 
 
-def test_comments_and_formatting_do_not_make_another_program() -> None:
-    assert meaning({**PROGRAM, "train.py": SAME}) == meaning(PROGRAM)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"), [("0.5 *", "0.6 *"), ("step, total", "total, step"), ("import math\n", "import math\nimport os\n")]
-)
-def test_whatever_python_acts_on_makes_another_program(old: str, new: str) -> None:
-    text = PROGRAM["train.py"].replace(old, new)
-    assert text != PROGRAM["train.py"]
-    assert meaning({**PROGRAM, "train.py": text}) != meaning(PROGRAM)
+def test_comments_and_formatting_do_not_make_another_program_and_all_else_does() -> None:
+    changes = {"0.5 *": "0.6 *", "step, total": "total, step", "import math\n": "import math\nimport os\n"}
+    others = [PROGRAM.replace(old, new) for old, new in changes.items()]
+    same, own, *different = [meaning({"train.py": text}) for text in (SAME, PROGRAM, *others)]
+    assert same == own and own not in different

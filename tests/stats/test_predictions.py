@@ -42,7 +42,7 @@ def test_prompts_tell_the_effect_of_a_trial(sign: float) -> None:
     first = tried((), 5.0 * sign, 5.2 * sign, higher_is_better=sign > 0)
     trial = tried((first,), 7.0 * sign, higher_is_better=sign > 0)
     trial = replace(trial, proposal=replace(trial.proposal, expected=2.0 * sign, seen=1))
-    assert f"{1.9 * sign:+.3g} against the champion then" in trials(SPACE, (first, trial))
+    assert f"{1.9 * sign:+.3g} against the champion then" in trials((first, trial))
 
 
 def test_predictions_beyond_any_score_do_not_count() -> None:

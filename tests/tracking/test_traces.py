@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tasks.llm import chat
-from tasks.llm.chat import Answer, Message, RecordedRequest
+from tasks.llm.chat import Message, RecordedRequest
 from tasks.store.ledger import Ledger
 from tasks.tracking.connection import Store
 from tasks.tracking.sync import sync, waiting
@@ -49,9 +49,8 @@ def ask(folder: Path, question: str = "What next?", answer: str = "x = 1", error
     """Keep a question and its answer, of 2.5 s, as the trial's next."""
     usage = Usage(1, 1000, 500, 0.002)
     messages = Message("system", "You are brief."), Message("user", question)
-    request = RecordedRequest(PRICED, None, messages, 0.3, 700, 0, 11)
-    said = None if error else Answer(answer, usage, PRICED, "stop")
-    chat.keep(folder, request, said, error, usage, 2.5)
+    request = RecordedRequest(PRICED, None, messages, 0.3, 700, 11)
+    chat.keep(folder, chat.Trace(request, answer, usage, "" if error else "stop", error, seconds=2.5))
     os.utime(requests(folder)[-1], (ENDED, ENDED))
 
 
