@@ -73,9 +73,10 @@ def measure(night: Terms, plan: RunPlan, bench: Bench | None = None, after: Sequ
     shared, need = (quote(plan.key), bench, quote(plan)), night.need(plan, bench)
     if plan.control_of:
         score = control.submit(*shared, need, quote(night.reference), wait_for=after, return_state=False)
-        return Measurement(bench, plan, score)
+        return night.follow(Measurement(bench, plan, score))
     run = train.submit(*shared, night.early_stop(plan), wait_for=after, return_state=False)
-    return Measurement(bench, plan, run, evaluate.submit(*shared, allow_failure(run), need, return_state=False))
+    judged = evaluate.submit(*shared, allow_failure(run), need, return_state=False)
+    return night.follow(Measurement(bench, plan, run, judged))
 
 
 def settle(night: Night, attempt: Attempt) -> None:

@@ -86,12 +86,13 @@ def measure(path: Path, request: LaunchRequest) -> None:
     check_given(spec.isolation.level, home(), outside(environment))
     bench = bench_of(spec, ledger, transfer, request.budget, launched=True)
     with results_in(ledger.results):
-        made = campaign.measure(Terms(spec, ledger, history, bench), request.plan)
+        terms = Terms(spec, ledger, history, bench)
+        made = campaign.measure(terms, request.plan)
         try:
-            while not made.waited_for.done():
+            while terms.running:
                 interrupt.wait(POLL_SECONDS)
         finally:
-            bench.close()
+            terms.end_runs()
         result_of(made.last_task)
 
 

@@ -76,8 +76,8 @@ class Attempt:
         return self.key.number
 
     @property
-    def pending(self) -> list[concurrent.futures.Future[Any]]:
-        return [one.waited_for for one in self.made if not one.waited_for.done()]
+    def is_running(self) -> bool:
+        return not all(one.waited_for.done() for one in self.made)
 
     @property
     def last_tasks(self) -> list[allow_failure]:

@@ -152,7 +152,7 @@ def has_died(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
 def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) -> None:
     """Have a run of a deployment make a run, and return when its results are there. Raises LaunchDied, CannotLaunch."""
     results = bench.ledger.results
-    with bench.under_way(key), bench.timed(key):
+    with bench.timed(key):
         if not request.is_done(results):
             with impatient_client(ANSWER_SECONDS) as client:
                 Launch(client, f"{FLOW}/{deployment}", bench.ledger, request).follow()

@@ -40,7 +40,7 @@ def on_night(
             try:
                 made.append(work(one))
             finally:
-                one.close_benches()
+                one.end_runs()
 
     with prefect_at(url):
         night(ledger.campaign.environment)
