@@ -20,13 +20,13 @@ from environments import earlier_trials, plugins, safe_open
 from environments.score import Score
 from flows.spec.spec import runs_in_time
 from tasks import describe
-from tasks.describe import caution, headline, in_short, outcome, where
+from tasks.describe import caution, headline, in_short, mean_of, outcome, where
 from tasks.numbers import number
 from tasks.rules import Rule
 from tasks.sandbox.progress import parse_report, value_of
 from tasks.spending import money, spent
 from tasks.stats.certificate import Certificate, level, own_certificates, shipped
-from tasks.stats.champion import champion_estimate, run_sd
+from tasks.stats.champion import run_sd, utility
 from tasks.stats.design import Arm, design_of
 from tasks.stats.predictions import record
 from tasks.store import approval, campaign_lock, inbox, workspace
@@ -261,11 +261,10 @@ def estimate(history: History, champion: Trial) -> dict[str, float] | None:
 
     None too where it is beyond any number, or no program ran twice with different scores, so that noise is a guess.
     """
-    estimate, newest = champion_estimate(history), best(history)
-    if estimate is None or newest is None or newest.number != champion.number or not run_sd(history):
+    mean, sd = mean_of(history, champion.number), run_sd(history)
+    if champion is not best(history) or mean is None or not sd:
         return None
-    sign = 1 if champion.score.higher_is_better else -1
-    numbers = {"level": sign * estimate.level, "se": estimate.error, "run_sd": estimate.sd}
+    numbers = {"level": mean, "se": sd / math.sqrt(len(utility(history, champion.number))), "run_sd": sd}
     return numbers if all(map(math.isfinite, numbers.values())) else None
 
 
