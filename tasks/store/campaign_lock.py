@@ -19,7 +19,6 @@ from filelock import FileLock, Timeout
 from environments.plugins import Refused
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
-from tasks.system.clock import clock
 from tasks.system.commands import identity
 
 LOCK, STOP = "lock", "stop"
@@ -42,16 +41,14 @@ class CampaignLock:
         self._lock = FileLock(ledger.path / LOCK)
         self._stop_file = ledger.path / STOP
         self._signals = interrupt.deferred()
-        self._before = self._started = 0.0
 
     def __enter__(self) -> CampaignLock:
         self._acquire()
         if not self._is_held_by_us():
             self._stop_file.unlink(missing_ok=True)  # a person began this life: what stopped another no longer holds
-        self._before, self._started = _lived(self.ledger)[0], clock()
         killed = orphans.end(self.ledger.campaign.campaign_id)
         who = {"identity": identity(os.getpid()), "host": platform.node(), "flow_run_id": self._flow_run_id}
-        self.ledger.event("life", **who, spent_before=round(self._before, 3), **self._facts)
+        self.ledger.event("life", **who, spent_before=round(_lived(self.ledger)[0], 3), **self._facts)
         if killed:
             self.ledger.event("orphans", killed=killed)
         self._sweep()
@@ -69,10 +66,6 @@ class CampaignLock:
         self._lock.release()
         if stopped:
             raise interrupt.StoppedForGood
-
-    @property
-    def spent(self) -> float:
-        return self._before + clock() - self._started
 
     @property
     def asked_to_stop(self) -> bool:
