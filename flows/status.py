@@ -64,7 +64,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     every = ledger.certificates()
     own = own_certificates(every)
     how = ending.state if ending else state(ledger)
-    spec, champion = stored_spec(ledger), best(history)
+    spec, champion = ledger.spec, best(history)
     is_tested = bool(own) and (champion is None or own[-1].champion == champion.number)
     uncertified = None if how == "running" or is_tested else _uncertified(ledger)
     ships = _shipped(ledger, history, own, how)
@@ -159,7 +159,7 @@ def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate], how: 
 
 def _reserved(ledger: Ledger) -> dict[str, Any] | None:
     """The runs that time is reserved for from the start, and the looks at them; None if the rule certifies nothing."""
-    spec, environment = stored_spec(ledger), ledger.environment
+    spec, environment = ledger.spec, ledger.environment
     if not certifies(ledger.campaign.rule) or environment.scores_are_reported:
         return None
     runs = runs_in_time(spec, ledger.campaign.created, environment.budget_seconds)
@@ -201,11 +201,6 @@ def urls(ledger: Ledger) -> dict[str, str]:
     if links.get("mlflow_command") == "nightshift up" and (up := mlflow.living()):
         links = {"mlflow_url": up.url + links["mlflow_path"]}
     return ({"prefect": pages[-1]} if pages else {}) | links
-
-
-def stored_spec(ledger: Ledger) -> dict[str, Any]:
-    """The specification of the campaign's last life; Refused if the file is damaged."""
-    return plugins.read_toml(ledger.path / "spec.toml")
 
 
 def summaries() -> list[dict[str, Any]]:
@@ -433,7 +428,7 @@ def _certifying(ledger: Ledger, event: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ends(ledger: Ledger, history: History, certifying: Mapping[str, Any] | None) -> float:
     """Unix time at which a running campaign is expected to end, by the time of its last trials and by its limits."""
-    spec, reserved, now = stored_spec(ledger), _reserved(ledger) or {}, time.time()
+    spec, reserved, now = ledger.spec, _reserved(ledger) or {}, time.time()
     trials, runs = max(spec["trials"] - budgets_used(history), 0.0), sum(reserved.get(arm, 0) for arm in describe.ARMS)
     if certifying:
         trials, runs = 0.0, certifying["runs"] - certifying["run"] + 1

@@ -19,7 +19,6 @@ from flows.engine.certifying import Question
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from flows.spec.spec import MULTIPLE
-from flows.status import stored_spec
 from flows.views.terminal import duration
 from tasks.describe import setting
 from tasks.recipes import preparing
@@ -68,9 +67,8 @@ def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "", *, looki
     those that are answered are left out. Refused if the champion cannot run there, or for too long.
     """
     ledger.check_version()
-    spec, times = CampaignSpec.of(**stored_spec(ledger)), multiple(budget)
     history = ledger.history()
-    own = Question(spec, ledger, history, conditions=Conditions(times))
+    own = Question(CampaignSpec.of(**ledger.spec), ledger, history, conditions=Conditions(multiple(budget)))
     if reason := certifying.no_champion(history):
         raise Refused(f"campaign {ledger.campaign.name!r} cannot be certified: {reason}")
     found = [_transferred(own, checked_environment(reference, {}), looking) for reference in on] or [own]

@@ -155,11 +155,10 @@ class CampaignSpec(Spec):
 
     def store(self, ledger: Ledger) -> None:
         """Write spec.toml and log what changed since the last life. The caller must hold the campaign's lock."""
-        path = ledger.path / "spec.toml"
-        before, now = tomllib.loads(path.read_text()), tomllib.loads(self.toml())
+        before, now = ledger.spec, tomllib.loads(self.toml())
         changed = {key: [before.get(key), now.get(key)] for key in before | now if before.get(key) != now.get(key)}
         if changed:
-            write_atomic(path, self.toml())
+            write_atomic(ledger.path / "spec.toml", self.toml())
             ledger.event("guards", changed=changed)
 
     def toml(self) -> str:

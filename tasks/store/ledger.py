@@ -222,6 +222,11 @@ class Ledger:
             )
         preparing.compare(self.environment)
 
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The specification of its last life; Refused if the file is damaged."""
+        return plugins.read_toml(self.path / "spec.toml")
+
     @cached_property
     def environment(self) -> Environment:
         frozen = environments.load(self.path / "environment", self.campaign.overrides, self.campaign.environment)

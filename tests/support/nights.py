@@ -9,7 +9,6 @@ from flows.engine.certifying import Question
 from flows.engine.night import Night
 from flows.engine.recovery import cancellable
 from flows.spec.campaign_spec import CampaignSpec
-from flows.status import stored_spec
 from tasks.checkpoint import results_in
 from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
@@ -48,7 +47,7 @@ def on_night(
 
 
 def spec_of(ledger: Ledger) -> CampaignSpec:
-    return CampaignSpec.of(**stored_spec(ledger))
+    return CampaignSpec.of(**ledger.spec)
 
 
 def question(ledger: Ledger, history: History | None = None) -> Question:
