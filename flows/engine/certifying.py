@@ -27,6 +27,7 @@ from tasks.stats.ablation import Ablation, Removed, ablation_runs, parts
 from tasks.stats.certificate import CAMPAIGNS, Certificate, Conditions, Fresh, conclude, counted, drift, searched
 from tasks.stats.champion import run_sd, unpromising
 from tasks.stats.design import Arm, Design, alpha_of, design_of, equal_arms, least_p, of_groups
+from tasks.store import campaign_lock
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.system import interrupt
 from tasks.system.files import write_atomic
@@ -316,7 +317,7 @@ def _side_by_side(
         while len(night.running) >= night.spec.parallel:
             night.wait()
         interrupt.check()
-        if night.lock.asked_to_stop or stopping.full(night.ledger.path):
+        if campaign_lock.asked_to_stop(night.ledger) or stopping.full(night.ledger.path):
             break
         made.append(measure(night, plan, bench=bench))
     while night.running:

@@ -29,7 +29,7 @@ from tasks.control import baseline_need
 from tasks.describe import headline
 from tasks.record import reconcile
 from tasks.stats.certificate import own_certificates
-from tasks.store.campaign_lock import CampaignLock
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.clock import clock
@@ -97,15 +97,10 @@ class Terms:
 
 class Night(Terms):
     def __init__(
-        self,
-        spec: CampaignSpec,
-        ledger: Ledger,
-        lock: CampaignLock,
-        history: History,
-        follow_up: Callable[[History], None],
+        self, spec: CampaignSpec, ledger: Ledger, history: History, follow_up: Callable[[History], None]
     ) -> None:
         super().__init__(spec, ledger, history, bench_of(spec, ledger))
-        self.lock, self.rule = lock, spec.loaded_rule
+        self.rule = spec.loaded_rule
         self.money = CampaignBudget(spec, ledger, ledger.environment)
         self.nothing_for: tuple[object, ...] = ()
         """What was known when there was last nothing to propose: nobody is asked again before it changes."""
@@ -174,7 +169,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
         launching.check(spec.launch)
     ledger = spec.open()
     with (
-        cancellable() as server, CampaignLock(ledger, run.id, page=run.ui_url, **facts) as lock,
+        cancellable() as server, campaign_lock.hold(ledger, run.id, page=run.ui_url, **facts),
         results_in(ledger.results),
     ):  # fmt: skip
         spec.store(ledger)
@@ -193,7 +188,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
                 run_log.decided(history)
                 heed_the_server(server)
 
-            night = Night(spec, ledger, lock, history, follow_up)
+            night = Night(spec, ledger, history, follow_up)
             run_log.begin(ledger, history)
             try:
                 yield night

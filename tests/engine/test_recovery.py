@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server
-from tasks.store.campaign_lock import STOP, CampaignLock
+from tasks.store import campaign_lock
+from tasks.store.campaign_lock import STOP
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tests.support.ledgers import created
@@ -27,7 +28,7 @@ def interrupted(
     @flow(persist_result=False)
     def night() -> None:
         runs.append(str(runtime.flow_run.id))
-        with cancellable() as client, CampaignLock(ledger, runs[0]):
+        with cancellable() as client, campaign_lock.hold(ledger, runs[0]):
             if stop:
                 (ledger.path / STOP).touch()
             if state:

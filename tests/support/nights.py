@@ -10,7 +10,7 @@ from flows.engine.night import Night
 from flows.engine.recovery import cancellable
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.checkpoint import results_in
-from tasks.store.campaign_lock import CampaignLock
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.trial import History
 from tests.support.prefect_api import prefect_at
@@ -34,8 +34,8 @@ def on_night(
 
     @flow(persist_result=False)
     def night(environment: str) -> None:
-        with cancellable(), CampaignLock(ledger, str(runtime.flow_run.id)) as lock, results_in(ledger.results):
-            one = Night(spec_of(ledger), ledger, lock, ledger.history() if history is None else history, show)
+        with cancellable(), campaign_lock.hold(ledger, str(runtime.flow_run.id)), results_in(ledger.results):
+            one = Night(spec_of(ledger), ledger, ledger.history() if history is None else history, show)
             try:
                 made.append(work(one))
             finally:
