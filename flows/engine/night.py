@@ -169,7 +169,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
         launching.check(spec.launch)
     ledger = spec.open()
     with (
-        cancellable() as server, campaign_lock.hold(ledger, run.id, page=run.ui_url, **facts),
+        cancellable(), campaign_lock.hold(ledger, run.id, page=run.ui_url, **facts),
         results_in(ledger.results),
     ):  # fmt: skip
         spec.store(ledger)
@@ -186,7 +186,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
 
             def follow_up(history: History) -> None:
                 run_log.decided(history)
-                heed_the_server(server)
+                heed_the_server()
 
             night = Night(spec, ledger, history, follow_up)
             run_log.begin(ledger, history)

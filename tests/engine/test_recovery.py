@@ -28,7 +28,7 @@ def interrupted(
     @flow(persist_result=False)
     def night() -> None:
         runs.append(str(runtime.flow_run.id))
-        with cancellable() as client, campaign_lock.hold(ledger, runs[0]):
+        with cancellable(), campaign_lock.hold(ledger, runs[0]):
             if stop:
                 (ledger.path / STOP).touch()
             if state:
@@ -36,7 +36,7 @@ def interrupted(
             if signalled:
                 os.kill(os.getpid(), signal.SIGTERM)
                 interrupt.wait(10)
-            heed_the_server(client)
+            heed_the_server()
 
     with prefect_at(server), pytest.raises(BaseException) as ended:  # noqa: PT011 (Abort, Pause and Ctrl-C)
         night()
