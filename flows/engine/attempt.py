@@ -102,9 +102,6 @@ class Attempt:
             return [self._seed(len(own) + 1 + later, at_once) for later in range(at_once)]
         self.tried = self._judged(own, fewest)
         decision = weigh(*self.evidence[1:])
-        if isinstance(decision, NeedsRerun) and (night.environment.deterministic or not rerun_fits(night)):
-            self.tried = replace(self.tried, is_last=True)
-            decision = weigh(*self.evidence[1:])
         if isinstance(decision, NeedsRerun):
             return [self._plan(f"again-{len(self.tried.reruns) + 1}", use="confirm")]
         if isinstance(decision, NeedsControl):
@@ -143,7 +140,8 @@ class Attempt:
                 control = result_of(one.first)
             elif one.plan.use == "confirm":
                 reruns.append(Rerun(self.number, *one.result(self.night, runs)))
-        return JudgedTrial(self.number, self.proposal, runs, Score.over(scores, fewest), tuple(reruns), control)
+        score, is_last = Score.over(scores, fewest), self.night.environment.deterministic or not rerun_fits(self.night)
+        return JudgedTrial(self.number, self.proposal, runs, score, tuple(reruns), control, is_last)
 
     def _seed(self, number: int, at_once: int) -> RunPlan:
         """The run under the n-th training seed. Runs side by side are not stopped early: each would wait for none."""
