@@ -28,10 +28,8 @@ from tasks.spending import money, spent
 from tasks.stats.certificate import Certificate, level, own_certificates, shipped
 from tasks.stats.champion import run_sd, utility
 from tasks.stats.design import Arm, design_of
-from tasks.stats.predictions import record
-from tasks.store import approval, campaign_lock, inbox, workspace
+from tasks.store import approval, campaign_lock, provenance, workspace
 from tasks.store.ledger import Ledger, campaigns, check_name, ended_search
-from tasks.store.provenance import incidents, sources
 from tasks.store.workspace import TrialDir
 from tasks.system.daemon import Daemon, own_servers
 from tasks.system.redact import clean
@@ -97,7 +95,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "trials": list(rows(history, own)),
         **now,
         "ends": _ends(ledger, history, now["certifying"]) if how == "running" and history else None,
-        **_proposals(ledger, history),
+        **provenance.proposals(ledger, history),
         "spent": {
             "seconds": round(campaign_lock.spent(ledger), 1),
             "trials": len([trial for trial in history if trial.number > 0]),
@@ -436,32 +434,3 @@ def _ends(ledger: Ledger, history: History, certifying: Mapping[str, Any] | None
     left = seconds * (trials + runs / spec["replicates"]) / spec.get("parallel", 1)
     until = datetime.datetime.fromisoformat(spec["until"]).timestamp() if spec.get("until") else math.inf
     return float(min(now + left, now + max(spec["hours"] * 3600 - campaign_lock.spent(ledger), 0.0), until))
-
-
-def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
-    """Where proposals came from, what happened to them, and which wait."""
-    parked = tuple(approval.parked(ledger))
-    happened = incidents(ledger, history, parked)
-    return {
-        "sources": [
-            {
-                "proposer": one.name, "model": one.model, "trials": one.trials, "kept": one.kept,
-                "calls": one.usage.calls, "tokens": one.usage.tokens, "usd": one.usage.usd if one.usage.calls else None,
-                "words": one.words,
-            }
-            for one in sources(history, parked)
-        ],
-        "predictions": asdict(predicted) | {"words": predicted.words} if (predicted := record(history)) else None,
-        "fallbacks": len([one for one in happened if one.kind == "fallback"]),
-        "incidents": [asdict(one) for one in happened],
-        "waiting": [
-            {
-                "trial": one.number, "proposer": one.proposal.proposer, "description": one.proposal.rationale,
-                "edits": one.proposal.edit is not None, "until": one.until,
-                "diff": str(ledger.place(one.number).diff),
-            }
-            for one in parked
-            if one.state == "waiting"
-        ],
-        "inbox": [path.stem for path in inbox.waiting(ledger.path, ledger.proposals(history))],
-    }  # fmt: skip
