@@ -96,16 +96,13 @@ class Terms:
 
 
 class Night(Terms):
-    def __init__(
-        self, spec: CampaignSpec, ledger: Ledger, history: History, follow_up: Callable[[History], None]
-    ) -> None:
+    def __init__(self, spec: CampaignSpec, ledger: Ledger, history: History) -> None:
         super().__init__(spec, ledger, history, bench_of(spec, ledger))
         self.rule = spec.loaded_rule
         self.money = CampaignBudget(spec, ledger, ledger.environment)
         self.nothing_for: tuple[object, ...] = ()
         """What was known when there was last nothing to propose: nobody is asked again before it changes."""
         self.ending: Stop | None = None
-        self._follow_up = follow_up
 
     def trial(self, number: int) -> Trial:
         return next(trial for trial in self.history if trial.number == number)
@@ -132,7 +129,8 @@ class Night(Terms):
 
     def remember(self, history: History) -> None:
         self.history = history
-        self._follow_up(history)
+        run_log.decided(history)
+        heed_the_server()
 
     def close(self, stop: Stop) -> None:
         """End the night; what is left is done where the block of `opened` ends."""
@@ -183,12 +181,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
             Background(ledger, "tracking", lambda: sync(ledger, store, "running").problem, warn) as recording,
             Background(ledger, "view", artifact.update, warn, REST_SECONDS) as views,
         ):
-
-            def follow_up(history: History) -> None:
-                run_log.decided(history)
-                heed_the_server()
-
-            night = Night(spec, ledger, history, follow_up)
+            night = Night(spec, ledger, history)
             run_log.begin(ledger, history)
             try:
                 yield night

@@ -30,12 +30,17 @@ def on_night(
     """
     from prefect import flow, runtime
 
+    class Shown(Night):
+        def remember(self, history: History) -> None:
+            super().remember(history)
+            show(history)
+
     made: list[T] = []
 
     @flow(persist_result=False)
     def night(environment: str) -> None:
         with cancellable(), campaign_lock.hold(ledger, str(runtime.flow_run.id)), results_in(ledger.results):
-            one = Night(spec_of(ledger), ledger, ledger.history() if history is None else history, show)
+            one = Shown(spec_of(ledger), ledger, ledger.history() if history is None else history)
             try:
                 made.append(work(one))
             finally:
