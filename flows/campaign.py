@@ -81,5 +81,6 @@ def measure(night: Terms, plan: RunPlan, bench: Bench | None = None, after: Sequ
 
 def settle(night: Night, attempt: Attempt) -> None:
     """Decide a trial whose runs are complete, and record it."""
-    verdict = decide(*map(quote, attempt.evidence), wait_for=attempt.last_tasks, return_state=True)
+    tasks = [allow_failure(one.last_task) for one in attempt.made]  # whether their programs crashed or not
+    verdict = decide(*map(quote, attempt.evidence), wait_for=tasks, return_state=True)
     night.remember(record(night.ledger, night.history, attempt.trial(result_in(verdict))))

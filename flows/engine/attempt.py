@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from prefect import allow_failure
 from prefect.futures import PrefectFuture
 
 from environments import Environment
@@ -78,11 +77,6 @@ class Attempt:
     @property
     def is_running(self) -> bool:
         return not all(one.waited_for.done() for one in self.made)
-
-    @property
-    def last_tasks(self) -> list[allow_failure]:
-        """The tasks on which the verdict rests, whether their programs crashed or not."""
-        return [allow_failure(one.last_task) for one in self.made]
 
     @property
     def evidence(self) -> tuple[TaskKey, History, Environment, Rule, JudgedTrial]:

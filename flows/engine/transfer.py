@@ -127,11 +127,8 @@ def _transferred(own: Question, environment: Environment, looking: bool) -> Ques
             shutil.copytree(ledger.program, fresh / "program")
         if path.is_dir() and outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
             raise Refused(f"{environment.folder} has changed since the first certificate in it: it froze {path}")
-        if (
-            asked.arms
-            and asked.arms["champion"].edit
-            and outputs.digest(fresh / "program") != outputs.digest(ledger.program)
-        ):
+        is_edited = asked.arms and asked.arms["champion"].edit
+        if is_edited and outputs.digest(fresh / "program") != outputs.digest(ledger.program):
             raise Refused(
                 f"{where}: the champion's edit was made against the program of "
                 f"{ledger.environment.name}, and the baseline program of {environment.name} is another: name an "
