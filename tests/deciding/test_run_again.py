@@ -54,14 +54,13 @@ def test_a_baseline_that_is_run_again_while_nothing_was_kept_is_champion_again()
     assert best(again(history, 1, 130.0)) is not baseline(history)
 
 
-def test_a_champion_that_is_run_again_has_to_beat_the_one_before_it() -> None:
-    assert best(again(night(), 1, 140.0)) == again(night(), 1, 140.0)[-1]
-    lost = again(night(), 1, 60.0)
-    assert best(lost) is baseline(lost) and lost[-1].verdict.kind == "discard"
-
-
-def test_a_trial_that_was_unlucky_and_is_run_again_may_become_champion() -> None:
-    history = again(night(), 2, 160.0)
-    assert best(history) is history[-1]
-    assert [trial.number for trial in trials_before(history, history[-1])] == [0, 1]
-    assert trials_before(history, history[1]) == history[:1]
+@pytest.mark.parametrize(("number", "score", "champion"), [(1, 140.0, 1), (1, 60.0, 0), (2, 160.0, 2)])
+def test_a_trial_that_is_run_again_has_to_beat_the_champion_without_it(
+    number: int, score: float, champion: int
+) -> None:
+    history = again(night(), number, score)
+    first, *_, newest = history
+    found = best(history)
+    assert found is not None and (newest.number, found.number) == (number, champion)
+    assert newest.verdict.kind == ("keep" if champion == number else "discard")
+    assert trials_before(history, newest) == history[:-1] and trials_before(history, first) == ()
