@@ -73,12 +73,14 @@ def measure(night: Terms, plan: RunPlan, bench: Bench | None = None, after: Sequ
     shared, need = (quote(plan.key), bench, quote(plan)), night.need(plan, bench)
     if plan.control_of:
         score = control.submit(*shared, need, quote(night.reference), wait_for=after, return_state=False)
-        return Measurement(bench, plan, score)
+        return night.follow(Measurement(bench, plan, score))
     run = train.submit(*shared, night.early_stop(plan), wait_for=after, return_state=False)
-    return Measurement(bench, plan, run, evaluate.submit(*shared, allow_failure(run), need, return_state=False))
+    judged = evaluate.submit(*shared, allow_failure(run), need, return_state=False)
+    return night.follow(Measurement(bench, plan, run, judged))
 
 
 def settle(night: Night, attempt: Attempt) -> None:
     """Decide a trial whose runs are complete, and record it."""
-    verdict = decide(*map(quote, attempt.evidence), wait_for=attempt.last_tasks, return_state=True)
+    tasks = [allow_failure(one.last_task) for one in attempt.made]  # whether their programs crashed or not
+    verdict = decide(*map(quote, attempt.evidence), wait_for=tasks, return_state=True)
     night.remember(record(night.ledger, night.history, attempt.trial(result_in(verdict))))

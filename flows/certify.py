@@ -15,7 +15,6 @@ from flows.engine.transfer import longest, questions
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.flow import fails_when_refused, titled
 from flows.spec.spec import CERTIFY
-from flows.status import stored_spec
 from tasks.describe import where
 from tasks.store.ledger import Ledger, ended_search
 
@@ -32,7 +31,7 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
     ledger = Ledger.open(name)
     before, outcomes = ended_search(ledger), list[str]()
     ledger.check_version()
-    with opened(CampaignSpec.of(**stored_spec(ledger)), certify=True) as night:
+    with opened(CampaignSpec.of(**ledger.spec), certify=True) as night:
         for question in questions(ledger, on, budget):
             ensure_prepared(ledger, question.transfer)
             there, seconds = question.environment, longest(question, runs, parallel=1)

@@ -13,7 +13,6 @@ from flows.engine.certifying import certify_at_the_end
 from flows.engine.night import opened
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.flow import fails_when_refused, titled
-from flows.status import stored_spec
 from tasks.describe import verdict_of
 from tasks.store.ledger import Ledger
 from tasks.trial import History
@@ -28,7 +27,7 @@ def rerun(name: Name, trial: Number) -> State[str]:
     """Run a trial of a campaign again: another attempt at the same proposal, decided after all other trials."""
     ledger = Ledger.open(name)
     check(ledger, ledger.history(), trial)
-    with opened(CampaignSpec.of(**stored_spec(ledger)), rerun=trial) as night:
+    with opened(CampaignSpec.of(**ledger.spec), rerun=trial) as night:
         spec, environment = night.spec, night.environment
         longest = spec.machine_time_for_a_trial(environment, night.history if trial else ())
         reserve = spec.time_for_the_certificate(environment, night.history, 1)

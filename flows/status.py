@@ -20,18 +20,16 @@ from environments import earlier_trials, plugins, safe_open
 from environments.score import Score
 from flows.spec.spec import runs_in_time
 from tasks import describe
-from tasks.describe import caution, headline, in_short, outcome, where
+from tasks.describe import caution, headline, in_short, mean_of, outcome, where
 from tasks.numbers import number
 from tasks.rules import Rule
 from tasks.sandbox.progress import parse_report, value_of
 from tasks.spending import money, spent
 from tasks.stats.certificate import Certificate, level, own_certificates, shipped
-from tasks.stats.champion import champion_estimate, run_sd
+from tasks.stats.champion import run_sd, utility
 from tasks.stats.design import Arm, design_of
-from tasks.stats.predictions import record
-from tasks.store import approval, campaign_lock, inbox, workspace
+from tasks.store import approval, campaign_lock, provenance, workspace
 from tasks.store.ledger import Ledger, campaigns, check_name, ended_search
-from tasks.store.provenance import incidents, sources
 from tasks.store.workspace import TrialDir
 from tasks.system.daemon import Daemon, own_servers
 from tasks.system.redact import clean
@@ -64,7 +62,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     every = ledger.certificates()
     own = own_certificates(every)
     how = ending.state if ending else state(ledger)
-    spec, champion = stored_spec(ledger), best(history)
+    spec, champion = ledger.spec, best(history)
     is_tested = bool(own) and (champion is None or own[-1].champion == champion.number)
     uncertified = None if how == "running" or is_tested else _uncertified(ledger)
     ships = _shipped(ledger, history, own, how)
@@ -97,7 +95,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "trials": list(rows(history, own)),
         **now,
         "ends": _ends(ledger, history, now["certifying"]) if how == "running" and history else None,
-        **_proposals(ledger, history),
+        **provenance.proposals(ledger, history),
         "spent": {
             "seconds": round(campaign_lock.spent(ledger), 1),
             "trials": len([trial for trial in history if trial.number > 0]),
@@ -159,7 +157,7 @@ def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate], how: 
 
 def _reserved(ledger: Ledger) -> dict[str, Any] | None:
     """The runs that time is reserved for from the start, and the looks at them; None if the rule certifies nothing."""
-    spec, environment = stored_spec(ledger), ledger.environment
+    spec, environment = ledger.spec, ledger.environment
     if not certifies(ledger.campaign.rule) or environment.scores_are_reported:
         return None
     runs = runs_in_time(spec, ledger.campaign.created, environment.budget_seconds)
@@ -201,11 +199,6 @@ def urls(ledger: Ledger) -> dict[str, str]:
     if links.get("mlflow_command") == "nightshift up" and (up := mlflow.living()):
         links = {"mlflow_url": up.url + links["mlflow_path"]}
     return ({"prefect": pages[-1]} if pages else {}) | links
-
-
-def stored_spec(ledger: Ledger) -> dict[str, Any]:
-    """The specification of the campaign's last life; Refused if the file is damaged."""
-    return plugins.read_toml(ledger.path / "spec.toml")
 
 
 def summaries() -> list[dict[str, Any]]:
@@ -261,11 +254,10 @@ def estimate(history: History, champion: Trial) -> dict[str, float] | None:
 
     None too where it is beyond any number, or no program ran twice with different scores, so that noise is a guess.
     """
-    estimate, newest = champion_estimate(history), best(history)
-    if estimate is None or newest is None or newest.number != champion.number or not run_sd(history):
+    mean, sd = mean_of(history, champion.number), run_sd(history)
+    if champion is not best(history) or mean is None or not sd:
         return None
-    sign = 1 if champion.score.higher_is_better else -1
-    numbers = {"level": sign * estimate.level, "se": estimate.error, "run_sd": estimate.sd}
+    numbers = {"level": mean, "se": sd / math.sqrt(len(utility(history, champion.number))), "run_sd": sd}
     return numbers if all(map(math.isfinite, numbers.values())) else None
 
 
@@ -434,7 +426,7 @@ def _certifying(ledger: Ledger, event: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ends(ledger: Ledger, history: History, certifying: Mapping[str, Any] | None) -> float:
     """Unix time at which a running campaign is expected to end, by the time of its last trials and by its limits."""
-    spec, reserved, now = stored_spec(ledger), _reserved(ledger) or {}, time.time()
+    spec, reserved, now = ledger.spec, _reserved(ledger) or {}, time.time()
     trials, runs = max(spec["trials"] - budgets_used(history), 0.0), sum(reserved.get(arm, 0) for arm in describe.ARMS)
     if certifying:
         trials, runs = 0.0, certifying["runs"] - certifying["run"] + 1
@@ -442,32 +434,3 @@ def _ends(ledger: Ledger, history: History, certifying: Mapping[str, Any] | None
     left = seconds * (trials + runs / spec["replicates"]) / spec.get("parallel", 1)
     until = datetime.datetime.fromisoformat(spec["until"]).timestamp() if spec.get("until") else math.inf
     return float(min(now + left, now + max(spec["hours"] * 3600 - campaign_lock.spent(ledger), 0.0), until))
-
-
-def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
-    """Where proposals came from, what happened to them, and which wait."""
-    parked = tuple(approval.parked(ledger))
-    happened = incidents(ledger, history, parked)
-    return {
-        "sources": [
-            {
-                "proposer": one.name, "model": one.model, "trials": one.trials, "kept": one.kept,
-                "calls": one.usage.calls, "tokens": one.usage.tokens, "usd": one.usage.usd if one.usage.calls else None,
-                "words": one.words,
-            }
-            for one in sources(history, parked)
-        ],
-        "predictions": asdict(predicted) | {"words": predicted.words} if (predicted := record(history)) else None,
-        "fallbacks": len([one for one in happened if one.kind == "fallback"]),
-        "incidents": [asdict(one) for one in happened],
-        "waiting": [
-            {
-                "trial": one.number, "proposer": one.proposal.proposer, "description": one.proposal.rationale,
-                "edits": one.proposal.edit is not None, "until": one.until,
-                "diff": str(ledger.place(one.number).diff),
-            }
-            for one in parked
-            if one.state == "waiting"
-        ],
-        "inbox": [path.stem for path in inbox.waiting(ledger.path, ledger.proposals(history))],
-    }  # fmt: skip

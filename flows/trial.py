@@ -23,7 +23,6 @@ from flows.engine.night import Terms, bench_of
 from flows.engine.recovery import cancellable
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.flow import fails_when_refused
-from flows.status import stored_spec
 from tasks.checkpoint import result_of, results_in
 from tasks.recipes import preparing
 from tasks.sandbox.confinement import outside
@@ -82,16 +81,17 @@ def measure(path: Path, request: LaunchRequest) -> None:
         transfer = preparing.laid(frozen, path.parent)
     environment = transfer or ledger.environment
     see_prepared(environment)
-    spec = CampaignSpec.of(**{**stored_spec(ledger), "launch": "here", "parallel": 1})
+    spec = CampaignSpec.of(**{**ledger.spec, "launch": "here", "parallel": 1})
     check_given(spec.isolation.level, home(), outside(environment))
     bench = bench_of(spec, ledger, transfer, request.budget, launched=True)
     with results_in(ledger.results):
-        made = campaign.measure(Terms(spec, ledger, history, bench), request.plan)
+        terms = Terms(spec, ledger, history, bench)
+        made = campaign.measure(terms, request.plan)
         try:
-            while not made.waited_for.done():
+            while terms.running:
                 interrupt.wait(POLL_SECONDS)
         finally:
-            bench.close()
+            terms.end_runs()
         result_of(made.last_task)
 
 

@@ -23,6 +23,7 @@ from flows.views.overview import HEADING, trial_line
 from flows.views.terminal import clean, cleaned, duration, is_screen, put
 from tasks.numbers import number
 from tasks.spending import parts
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.trial import History
 
@@ -42,7 +43,6 @@ class CampaignWatch:
         """Its texts are cleaned."""
         self._events: list[dict[str, Any]] = []
         self._history: History = ()
-        self._began = 0.0
         self._printed: set[object] = set()
         """The facts that have had their line."""
         self._live = ExitStack()
@@ -82,10 +82,9 @@ class CampaignWatch:
         events = list(ledger.events())
         if len(events) != len(self._events):
             self._events, self._document, self._history = events, cleaned(document(ledger)), ledger.history()
-            self._began = time.time() - self._document["spent"]["seconds"]
         if self._document["state"] == "running":
             self._document |= cleaned(under_way(ledger, self._history))
-            self._document["spent"]["seconds"] = time.time() - self._began
+            self._document["spent"]["seconds"] = campaign_lock.spent(ledger)
 
     def _lines(self) -> Iterator[tuple[object, Text]]:
         """Every fact that gets a line, and the line."""

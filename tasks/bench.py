@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import platform
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,8 +76,6 @@ class Bench:
         self._price = usd_per_hour
         self._turns = threading.Semaphore(parallel)
         self._spans: list[tuple[int, float, float]] = []
-        self._busy: set[TaskKey] = set()
-        self._closed = False
 
     def dir(self, plan: RunPlan) -> TrialDir:
         return TrialDir(self.ledger.path / plan.folder)
@@ -87,13 +84,11 @@ class Bench:
     def slot(self, key: TaskKey) -> Iterator[Slot]:
         """Hold a slot of this machine while the block runs. Raises KeyboardInterrupt where the campaign is to end."""
         ledger = self.ledger
+        interrupt.check()
         while not self._turns.acquire(timeout=POLL_SECONDS):
             interrupt.check()
         try:
-            with (
-                self.under_way(key),
-                self.slots.hold(lambda words: ledger.event("waiting", number=key.number, who=words)) as slot,
-            ):
+            with self.slots.hold(lambda words: ledger.event("waiting", number=key.number, who=words)) as slot:
                 where = {"number": key.number, "slot": slot.name} | ({"on": platform.node()} if self.launched else {})
                 ledger.event("slot", **where, **({"usd_per_hour": self._price} if self._price else {}))
                 try:
@@ -103,24 +98,6 @@ class Bench:
                     ledger.event("slot free", **where, **slot.use)
         finally:
             self._turns.release()
-
-    @contextmanager
-    def under_way(self, key: TaskKey) -> Iterator[None]:
-        """Make a run within the block, which `close` waits for. Raises KeyboardInterrupt on a bench that is closed."""
-        self._busy.add(key)  # before the look, so that `close` misses none
-        try:
-            if self._closed:
-                raise KeyboardInterrupt
-            yield
-        finally:
-            self._busy.discard(key)
-
-    def close(self) -> None:
-        """End the runs that are under way, and let no other begin: nobody needs them."""
-        self._closed = True
-        with interrupt.asked():
-            while self._busy:
-                time.sleep(POLL_SECONDS)
 
     @contextmanager
     def timed(self, key: TaskKey) -> Iterator[None]:

@@ -10,7 +10,7 @@ A trial that fails is a result, in a Failed state. Only a fault of the machine i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,9 +49,9 @@ def results_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def machine_failed(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
-    """Whether to retry: a fault of the machine may pass, a program that crashes is a result."""
-    return isinstance(state.result(raise_on_failure=False), CannotStart | OSError)
+def failed_by(*faults: type[Exception]) -> Callable[[Task[..., Any], TaskRun, State[Any]], bool]:
+    """Whether to retry a task: one of these faults has ended it, which may pass."""
+    return lambda _, __, state: isinstance(state.result(raise_on_failure=False), faults)
 
 
 def run_name() -> str:
@@ -68,7 +68,7 @@ def run_name() -> str:
 
 KEPT: dict[str, Any] = {
     "task_run_name": run_name, "retries": RETRIES, "retry_delay_seconds": RETRY_SECONDS,
-    "retry_condition_fn": machine_failed, "persist_result": True, "result_serializer": "json",
+    "retry_condition_fn": failed_by(CannotStart, OSError), "persist_result": True, "result_serializer": "json",
 }  # fmt: skip
 """Options of a task whose result is a file, and which only a fault of the machine repeats."""
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from environments.score import Score
 from tasks.numbers import number
 from tasks.stats.certificate import Certificate, shipped
-from tasks.stats.champion import champion_estimate
 from tasks.stats.design import Arm
 from tasks.trial import History, Params, Proposal, Trial, Value, Verdict, baseline, best, measured
 
@@ -106,13 +105,10 @@ def headline(history: History, certificates: Sequence[Certificate] = ()) -> str:
     before = "without a score" if mean is None else number(mean)
     if champion is baseline(history):
         return f"baseline {before}{' stands' if tried else ''}{after}"
-    sign, estimate = 1 if champion.score.higher_is_better else -1, champion_estimate(history)
-    is_finite = estimate is not None and math.isfinite(estimate.level)
-    estimated = sign * estimate.level if estimate and is_finite else mean_of(history, champion.number)
     proof = UNPROVEN
     if shipped(certificates):
         proof = f"trial {champion.number} is not certified yet, and {ships(certificates)}"
-    return f"about {number(estimated)}{after}, baseline {before}; {proof}"
+    return f"about {number(mean_of(history, champion.number))}{after}, baseline {before}; {proof}"
 
 
 def mean_of(history: History, trial: int) -> float | None:

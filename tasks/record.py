@@ -30,7 +30,8 @@ def record(ledger: Ledger, history: History, trial: Trial) -> History:
     """
     repository, place = ledger.path / "lineage.git", ledger.place_of(trial)
     now = (*(one for one in history if one.number != trial.number), trial)
-    lineage.commit(repository, place, trial, program_files(ledger))
+    own = [path.relative_to(ledger.program).as_posix() for path in environments.files(ledger.program)]
+    lineage.commit(repository, place, trial, tuple(dict.fromkeys([*own, *ledger.environment.editable])))
     if (champion := best(now)) and (trial.attempt > 1 or champion is trial):
         lineage.crown(repository, champion.number)
     write_atomic(place.diff, lineage.patch(repository, trial.number))
@@ -55,11 +56,6 @@ def write_table(ledger: Ledger, history: History) -> None:
     every = ledger.certificates()  # of which those elsewhere give no level
     rows = (row(environment, trial, commits.get(trial.number, ""), level(trial, every)) for trial in history)
     write_atomic(ledger.path / "results.tsv", "\t".join(COLUMNS) + "\n" + "".join(rows))
-
-
-def program_files(ledger: Ledger) -> tuple[str, ...]:
-    own = [path.relative_to(ledger.program).as_posix() for path in environments.files(ledger.program)]
-    return tuple(dict.fromkeys([*own, *ledger.environment.editable]))
 
 
 def row(environment: Environment, trial: Trial, commit: str, believed: Level | None) -> str:

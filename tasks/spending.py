@@ -17,7 +17,7 @@ from typing import Any
 
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
-from tasks.trial import CONTROLS, NOTHING_BOUGHT, History, Usage
+from tasks.trial import NOTHING_BOUGHT, History, Usage
 
 HOUR = 3600.0
 BOUGHT = "bought"
@@ -135,7 +135,7 @@ def _rented(ledger: Ledger) -> MachineCost:
     from tasks.remote import jobs  # whoever reads what was spent rents nothing
 
     total = FREE
-    for run in ("trials/*", *(f"trials/*/{control}" for control in CONTROLS), "certificates/*"):
+    for run in ("trials/*", "trials/*/untrained*", "certificates/*", "ablations/*"):
         for usd, gpu_seconds in map(jobs.paid, ledger.path.glob(f"{run}/{jobs.COSTS}")):
             total += MachineCost(usd, gpu_seconds / HOUR)
     return total

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,12 +42,11 @@ class TaskKey:
 
 def history_digest(history: History) -> str:
     """A digest of the decisions: proposals, scores and verdicts, without times."""
-    return _sha(f"[{', '.join(trial.decided for trial in history)}]")
+    return digest_of(f"[{', '.join(trial.decided for trial in history)}]")
 
 
-def spec_digest(parts: Mapping[str, object]) -> str:
-    """A digest of everything that changes a score; `parts` must be JSON."""
-    return _sha(json.dumps(parts, sort_keys=True))
+def digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def derive(seed: int | str, purpose: Purpose, number: int, attempt: int, part: str = "") -> int:
@@ -61,7 +58,3 @@ def derive(seed: int | str, purpose: Purpose, number: int, attempt: int, part: s
     named = f"{seed}/{purpose}/{number}/{attempt}" + (f"/{part}" if part else "")
     digest = hashlib.sha256(named.encode()).digest()
     return int.from_bytes(digest[:8]) % (2**63 if purpose in JUDGED else 2**31)
-
-
-def _sha(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -86,10 +86,17 @@ def check(environment: Environment) -> None:
         remote_session.check(environment)
     values = placeholders(environment, environment.defaults, Path("out"), seed=0)
     for key in ("train_cmd", "check_cmd"):
+        command = getattr(environment, key) or environment.train_cmd
         try:
-            workspace.fill(getattr(environment, key) or environment.train_cmd, values)
+            workspace.fill(command, values)
         except Refused as wrong:
             raise Refused(f"{source}: {key}: {wrong}") from wrong
+        for name in placeholders(environment, {}, Path("out"), seed=0).keys() & environment.defaults.keys():
+            if f"{{{name}}}" in command:
+                raise Refused(
+                    f"{source}: {key}: {{{name}}} is filled in by the engine, so the parameter {name!r} would never "
+                    "arrive: rename the parameter"
+                )
 
 
 def placeholders(environment: Environment, params: Params, out: Path, seed: int) -> dict[str, object]:

@@ -166,8 +166,6 @@ class Rerun:
     """On units that the search has not seen."""
 
 
-CONTROLS = ("untrained", "untrained-again", "untrained-unedited")
-"""Folders of the runs that are trained to control a would-be champion, in its trial's."""
 NO_CONTROL = "not controlled: the baseline trains for so short a time that no program can be stopped in it"
 """Why there is no score without training."""
 

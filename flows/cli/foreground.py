@@ -21,7 +21,7 @@ from flows.cli.seeing import print_status
 from flows.server import server_process
 from flows.spec import permissions
 from flows.spec.spec import laid_over
-from flows.status import document, state, stored_spec
+from flows.status import document, state
 from flows.views import terminal
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns, ended, free_name, readable
@@ -85,7 +85,7 @@ def _checked(stated: dict[str, Any], ledger: Ledger | None, trust: bool) -> Camp
     parameters = stated
     if ledger:
         ledger.check_version()
-        parameters = laid_over(stored_spec(ledger), stated)
+        parameters = laid_over(ledger.spec, stated)
     elif "environment" not in stated:
         plugins.require(str(stated["name"]), campaigns(), what="campaign")
     spec = CampaignSpec.of(**{"name": f"unnamed-{secrets.token_hex(8)}", **parameters})

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.filesize import decimal
 
 from environments.plugins import Refused
-from flows.status import state, stored_spec
+from flows.status import state
 from flows.views import terminal
 from tasks.remote import jobs
 from tasks.store import campaign_lock
@@ -75,7 +75,7 @@ def _send(ledger: Ledger) -> bool:
     """
     if ledger.campaign.format != FORMAT:
         return True
-    name, stated, before = ledger.campaign.name, stored_spec(ledger).get("tracking"), tracking.last(ledger).store
+    name, stated, before = ledger.campaign.name, ledger.spec.get("tracking"), tracking.last(ledger).store
     store = locate(stated, home())
     if not stated and before and before != str(store):
         raise Refused(

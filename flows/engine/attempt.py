@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from prefect import allow_failure
 from prefect.futures import PrefectFuture
 
 from environments import Environment
@@ -76,13 +75,8 @@ class Attempt:
         return self.key.number
 
     @property
-    def pending(self) -> list[concurrent.futures.Future[Any]]:
-        return [one.waited_for for one in self.made if not one.waited_for.done()]
-
-    @property
-    def last_tasks(self) -> list[allow_failure]:
-        """The tasks on which the verdict rests, whether their programs crashed or not."""
-        return [allow_failure(one.last_task) for one in self.made]
+    def is_running(self) -> bool:
+        return not all(one.waited_for.done() for one in self.made)
 
     @property
     def evidence(self) -> tuple[TaskKey, History, Environment, Rule, JudgedTrial]:
@@ -102,9 +96,6 @@ class Attempt:
             return [self._seed(len(own) + 1 + later, at_once) for later in range(at_once)]
         self.tried = self._judged(own, fewest)
         decision = weigh(*self.evidence[1:])
-        if isinstance(decision, NeedsRerun) and (night.environment.deterministic or not rerun_fits(night)):
-            self.tried = replace(self.tried, is_last=True)
-            decision = weigh(*self.evidence[1:])
         if isinstance(decision, NeedsRerun):
             return [self._plan(f"again-{len(self.tried.reruns) + 1}", use="confirm")]
         if isinstance(decision, NeedsControl):
@@ -143,7 +134,8 @@ class Attempt:
                 control = result_of(one.first)
             elif one.plan.use == "confirm":
                 reruns.append(Rerun(self.number, *one.result(self.night, runs)))
-        return JudgedTrial(self.number, self.proposal, runs, Score.over(scores, fewest), tuple(reruns), control)
+        score, is_last = Score.over(scores, fewest), self.night.environment.deterministic or not rerun_fits(self.night)
+        return JudgedTrial(self.number, self.proposal, runs, score, tuple(reruns), control, is_last)
 
     def _seed(self, number: int, at_once: int) -> RunPlan:
         """The run under the n-th training seed. Runs side by side are not stopped early: each would wait for none."""

@@ -14,7 +14,7 @@ from environments.plugins import Refused
 from environments.score import Score
 from flows.engine import stopping
 from flows.engine.attempt import Measurement
-from flows.engine.night import Night
+from flows.engine.night import Night, bench_of
 from flows.engine.stopping import ASKED, Stop
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.bench import RunPlan, Units
@@ -27,6 +27,7 @@ from tasks.stats.ablation import Ablation, Removed, ablation_runs, parts
 from tasks.stats.certificate import CAMPAIGNS, Certificate, Conditions, Fresh, conclude, counted, drift, searched
 from tasks.stats.champion import run_sd, unpromising
 from tasks.stats.design import Arm, Design, alpha_of, design_of, equal_arms, least_p, of_groups
+from tasks.store import campaign_lock
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.system import interrupt
 from tasks.system.files import write_atomic
@@ -310,20 +311,17 @@ def _side_by_side(
     night: Night, question: Question, plans: Sequence[RunPlan], measure: Measure
 ) -> list[tuple[Run, Score]]:  # fmt: skip
     """Make runs, `parallel` at a time, and return them in their order; fewer where the night is to stop."""
-    bench = night.bench_for(question.transfer, question.conditions.budget)
+    bench = bench_of(night.spec, night.ledger, question.transfer, question.conditions.budget)
     made = list[Measurement]()
-
-    def wait_for_fewer_than(many: int) -> None:
-        while len(busy := [one.waited_for for one in made if not one.waited_for.done()]) >= many:
-            night.wait_for(busy)
-
     for plan in plans:
-        wait_for_fewer_than(night.spec.parallel)
+        while len(night.running) >= night.spec.parallel:
+            night.wait()
         interrupt.check()
-        if night.lock.asked_to_stop or stopping.full(night.ledger.path):
+        if campaign_lock.asked_to_stop(night.ledger) or stopping.full(night.ledger.path):
             break
         made.append(measure(night, plan, bench=bench))
-    wait_for_fewer_than(1)
+    while night.running:
+        night.wait()
     return [one.result(night) for one in made]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import httpx
-from prefect import Task, get_run_logger, task
+from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterIdempotencyKey
 from prefect.deployments import run_deployment
@@ -28,7 +28,7 @@ from flows.engine.attempt import Future
 from flows.server.server_process import impatient_client
 from flows.server.setup import SILENT
 from tasks.bench import Bench, RunPlan
-from tasks.checkpoint import has_result, run_name
+from tasks.checkpoint import failed_by, has_result, run_name
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.clock import clock
@@ -40,7 +40,7 @@ from tasks.task_key import TaskKey, history_digest
 if TYPE_CHECKING:
     from prefect import State
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import FlowRun, TaskRun
+    from prefect.client.schemas.objects import FlowRun
 
     from flows.engine.night import Terms
 
@@ -140,19 +140,14 @@ def launched(night: Terms, plan: RunPlan, bench: Bench, after: Sequence[Future])
     return launch.submit(key, bench, request, deployment, wait_for=after, return_state=False)
 
 
-def has_died(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
-    """Whether to launch again: a machine that was lost may be back, an error of ours would come again."""
-    return isinstance(state.result(raise_on_failure=False), LaunchDied)
-
-
 @task(
-    task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS, retry_condition_fn=has_died,
-    cache_policy=NO_CACHE, persist_result=False,
+    task_run_name=run_name, retries=RETRIES, retry_delay_seconds=RETRY_SECONDS,
+    retry_condition_fn=failed_by(LaunchDied), cache_policy=NO_CACHE, persist_result=False,
 )  # fmt: skip
 def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) -> None:
     """Have a run of a deployment make a run, and return when its results are there. Raises LaunchDied, CannotLaunch."""
     results = bench.ledger.results
-    with bench.under_way(key), bench.timed(key):
+    with bench.timed(key):
         if not request.is_done(results):
             with impatient_client(ANSWER_SECONDS) as client:
                 Launch(client, f"{FLOW}/{deployment}", bench.ledger, request).follow()

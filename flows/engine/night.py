@@ -14,7 +14,7 @@ from prefect.states import Completed, Failed
 from environments import Environment
 from environments.score import Score, Wait
 from flows.engine import launching
-from flows.engine.attempt import Attempt
+from flows.engine.attempt import Attempt, Measurement
 from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server
 from flows.engine.stopping import ASKED, Stop
@@ -29,7 +29,7 @@ from tasks.control import baseline_need
 from tasks.describe import headline
 from tasks.record import reconcile
 from tasks.stats.certificate import own_certificates
-from tasks.store.campaign_lock import CampaignLock
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.clock import clock
@@ -39,12 +39,9 @@ from tasks.tracking.connection import locate
 from tasks.tracking.sync import sync
 from tasks.trial import Curve, History, Run, Trial, baseline
 
-POLL_SECONDS = 0.5
-"""Interval of checks for signals while tasks run."""
+POLL_SECONDS = 0.05
 IDLE_SECONDS = 2.0
-"""Interval of checks for an approval while none runs."""
-HEED_SECONDS = 5.0
-"""Least interval, between trials, of questions whether a person has paused or cancelled the run: each is a request."""
+"""Interval of looks at the stop rules, and for an approval, while no run ends."""
 
 
 def bench_of(
@@ -63,6 +60,8 @@ class Terms:
         self.environment: Environment = ledger.environment
         self.history = history
         """Every decided trial, in the order of the decisions."""
+        self.running: set[concurrent.futures.Future[Any]] = set()
+        """The runs that are under way."""
 
     def early_stop(self, plan: RunPlan) -> Callable[[Curve], str | None] | None:
         """Why a run with this progress should end early; None where none may be stopped."""
@@ -75,6 +74,18 @@ class Terms:
         """What the baseline needed under judgement; None in another environment, whose baseline is not known."""
         return baseline_need(self.history, plan.proposal) if bench.environment.name == self.environment.name else None
 
+    def follow(self, made: Measurement) -> Measurement:
+        """Count a measurement among what is under way, until it has ended."""
+        self.running.add(made.waited_for)
+        made.waited_for.add_done_callback(self.running.discard)
+        return made
+
+    def end_runs(self) -> None:
+        """End what still runs: of a night that is cut off, nobody needs it."""
+        if self.running:
+            with interrupt.asked():
+                concurrent.futures.wait([*self.running])
+
     @property
     def reference(self) -> tuple[Run, Score]:
         """The baseline's first run with a score, with which a champion is controlled."""
@@ -85,29 +96,13 @@ class Terms:
 
 
 class Night(Terms):
-    def __init__(
-        self,
-        spec: CampaignSpec,
-        ledger: Ledger,
-        lock: CampaignLock,
-        history: History,
-        follow_up: Callable[[History], None],
-    ) -> None:
+    def __init__(self, spec: CampaignSpec, ledger: Ledger, history: History) -> None:
         super().__init__(spec, ledger, history, bench_of(spec, ledger))
-        self.benches = [self.bench]
-        self.lock, self.rule = lock, spec.loaded_rule
+        self.rule = spec.loaded_rule
         self.money = CampaignBudget(spec, ledger, ledger.environment)
         self.nothing_for: tuple[object, ...] = ()
         """What was known when there was last nothing to propose: nobody is asked again before it changes."""
         self.ending: Stop | None = None
-        self._follow_up = follow_up
-
-    def bench_for(self, transfer: Environment | None, budget: float) -> Bench:
-        """The bench of a certificate: its own in another environment, or with another training budget."""
-        if transfer is None and budget == 1:
-            return self.bench
-        self.benches.append(bench_of(self.spec, self.ledger, transfer, budget))
-        return self.benches[-1]
 
     def trial(self, number: int) -> Trial:
         return next(trial for trial in self.history if trial.number == number)
@@ -122,22 +117,20 @@ class Night(Terms):
     def ended(self, under_way: Sequence[Attempt]) -> list[Attempt]:
         """The attempts without a run under way, new ones among them; waits a moment for one, or for a person."""
         interrupt.check()
-        if not under_way:
-            interrupt.wait(IDLE_SECONDS)
-        elif all(one.pending for one in under_way):
-            self.wait_for([future for one in under_way for future in one.pending])
-        return [one for one in under_way if not one.pending]
+        if all(one.is_running for one in under_way):
+            self.wait()
+        return [one for one in under_way if not one.is_running]
 
-    def wait_for(self, futures: Sequence[concurrent.futures.Future[Any]]) -> None:
-        """Return when one of these has ended, or after IDLE_SECONDS."""
-        for _ in range(int(IDLE_SECONDS / POLL_SECONDS)):
-            interrupt.check()
-            if concurrent.futures.wait(futures, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED).done:
-                return
+    def wait(self) -> None:
+        """Return when a run has ended, or after IDLE_SECONDS."""
+        runs, until = len(self.running), clock() + IDLE_SECONDS
+        while len(self.running) >= runs and clock() < until:
+            interrupt.wait(POLL_SECONDS)
 
     def remember(self, history: History) -> None:
         self.history = history
-        self._follow_up(history)
+        run_log.decided(history)
+        heed_the_server()
 
     def close(self, stop: Stop) -> None:
         """End the night; what is left is done where the block of `opened` ends."""
@@ -155,11 +148,6 @@ class Night(Terms):
             return Failed(message=f"{self.spec.name}: {self.ending.reason}")
         result = headline(self.history, own_certificates(self.ledger.certificates()))
         return Completed(message=f"{self.spec.name}: {result}; {self.ending.reason}", data=self.spec.name)
-
-    def close_benches(self) -> None:
-        """End what still runs: of a night that is cut off, nobody needs it."""
-        for bench in self.benches:
-            bench.close()
 
 
 @contextmanager
@@ -179,7 +167,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
         launching.check(spec.launch)
     ledger = spec.open()
     with (
-        cancellable() as server, CampaignLock(ledger, run.id, page=run.ui_url, **facts) as lock,
+        cancellable(), campaign_lock.hold(ledger, run.id, page=run.ui_url, **facts),
         results_in(ledger.results),
     ):  # fmt: skip
         spec.store(ledger)
@@ -189,25 +177,18 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
         store = locate(spec.tracking, home())
         get_run_logger().info(f"MLflow: {store or 'off'}")
         artifact, warn = Artifact(ledger, run.id, write_report), get_run_logger().warning
-        with Background(ledger, "tracking", lambda: sync(ledger, store, "running").problem, warn) as recording:
-            with Background(ledger, "view", artifact.update, warn, REST_SECONDS) as views:
-                heeded = clock()
-
-                def follow_up(history: History) -> None:
-                    nonlocal heeded
-                    run_log.decided(history)
-                    if clock() - heeded > HEED_SECONDS:
-                        heed_the_server(server)
-                        heeded = clock()
-
-                night = Night(spec, ledger, lock, history, follow_up)
-                run_log.begin(ledger, history)
-                try:
-                    yield night
-                finally:
-                    night.close_benches()
-                ending = night.ending or ASKED
-                views.close(lambda: artifact.update(ending))
-                run_log.end(ledger, night.history, ending.reason)
+        with (
+            Background(ledger, "tracking", lambda: sync(ledger, store, "running").problem, warn) as recording,
+            Background(ledger, "view", artifact.update, warn, REST_SECONDS) as views,
+        ):
+            night = Night(spec, ledger, history)
+            run_log.begin(ledger, history)
+            try:
+                yield night
+            finally:
+                night.end_runs()
+            ending = night.ending or ASKED
+            views.close(lambda: artifact.update(ending))
+            run_log.end(ledger, night.history, ending.reason)
             recording.close(lambda: sync(ledger, store, ending.state).problem)  # with certificate and final picture
         ledger.event("end", state=ending.state, reason=ending.reason)

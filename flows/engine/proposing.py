@@ -21,7 +21,7 @@ from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RejectedProposal
 from tasks.proposing.validation import ProposalChecks, champions_files
 from tasks.spending import note_bought
-from tasks.store import inbox
+from tasks.store import campaign_lock, inbox
 from tasks.store.approval import Parked
 from tasks.store.earlier_campaigns import lessons
 from tasks.task_key import TaskKey
@@ -93,7 +93,7 @@ def _brief(
     left = replace(
         night.money.left_for_models(history, len(pending)),
         trials=max(spec.trials - budgets_used(history), 0.0),
-        seconds=max(spec.hours * 3600 - night.lock.spent - reserve, 0.0),
+        seconds=max(spec.hours * 3600 - campaign_lock.spent(night.ledger) - reserve, 0.0),
     )
     return Brief(
         ledger.environment.space,

@@ -12,7 +12,6 @@ from uuid import UUID
 
 import httpx
 from prefect import State, runtime
-from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterId,
@@ -22,9 +21,9 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import Abort, ObjectNotFound, Pause, PrefectHTTPStatusError, TerminationSignal
-from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Crashed
 
+from flows.server.server_process import BUSY_RETRIES, impatient_client
 from tasks.store.ledger import Ledger
 from tasks.system.interrupt import StoppedForGood
 
@@ -34,38 +33,36 @@ ENDED = "ended by a person; Retry, or `nightshift resume`, goes on, and trains a
 
 
 @contextmanager
-def cancellable() -> Iterator[SyncPrefectClient]:
+def cancellable() -> Iterator[None]:
     """Let a flow that a person cancels or stops end as Cancelled, and not as Crashed, which would be resumed.
 
     A worker ends the process by SIGTERM, and writes Cancelled itself once that has ended. A run without one, such as of
     a terminal, writes it here, and Abort ends the flow without another state.
     """
-    with _client() as client:
-        try:
-            yield client
-        except (KeyboardInterrupt, TerminationSignal) as ending:
-            with suppress(*AWAY):
-                run = client.read_flow_run(UUID(str(runtime.flow_run.id)))
-                state = run.state
-                is_asked = state is not None and (state.is_cancelling() or state.is_cancelled() or state.is_paused())
-                if isinstance(ending, StoppedForGood) or (is_asked and runtime.deployment.id is None):
-                    cancelled: State[Any] = Cancelled(message=ENDED)
-                    client.set_flow_run_state(run.id, cancelled, force=True)
-                    raise Abort(ENDED) from ending
-                if is_asked:
-                    raise Abort(ENDED) from ending
-            raise
+    try:
+        yield
+    except (KeyboardInterrupt, TerminationSignal) as ending:
+        with suppress(*AWAY), impatient_client(SECONDS, BUSY_RETRIES) as client:
+            run = client.read_flow_run(UUID(str(runtime.flow_run.id)))
+            state = run.state
+            is_asked = state is not None and (state.is_cancelling() or state.is_cancelled() or state.is_paused())
+            if isinstance(ending, StoppedForGood) or (is_asked and runtime.deployment.id is None):
+                cancelled: State[Any] = Cancelled(message=ENDED)
+                client.set_flow_run_state(run.id, cancelled, force=True)
+                raise Abort(ENDED) from ending
+            if is_asked:
+                raise Abort(ENDED) from ending
+        raise
 
 
-def heed_the_server(client: SyncPrefectClient) -> None:
+def heed_the_server() -> None:
     """End the flow run if a person has paused it meanwhile, or cancelled one that no worker ends.
 
     Raises:
         Pause: Resume goes on.
         KeyboardInterrupt: it was cancelled, or paused without a deployment, so that nobody could resume it.
     """
-    # It is not asked again: no trial waits for a server that is away.
-    with suppress(*AWAY), temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+    with suppress(*AWAY), impatient_client(SECONDS) as client:  # no trial waits for a server that is away
         state = client.read_flow_run(UUID(str(runtime.flow_run.id))).state
         if state is not None and state.is_paused() and runtime.deployment.id:
             raise Pause(state=state)
@@ -82,7 +79,7 @@ def crash_earlier_runs(ledger: Ledger, own: str | None) -> None:
     lives = {event["flow_run_id"] for event in ledger.events() if event["event"] == "life" and event.get("flow_run_id")}
     runs = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(run) for run in lives]))
     under_way = TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING]))
-    with _client() as client:
+    with impatient_client(SECONDS, BUSY_RETRIES) as client:
         for task_run in client.read_task_runs(flow_run_filter=runs, task_run_filter=TaskRunFilter(state=under_way)):
             client.set_task_run_state(task_run.id, Crashed(message="its process was killed"), force=True)
         for run in client.read_flow_runs(flow_run_filter=runs):
@@ -90,7 +87,3 @@ def crash_earlier_runs(ledger: Ledger, own: str | None) -> None:
                 end = Cancelled if run.state.is_cancelling() else Crashed
                 ended: State[Any] = end(message="its process was killed; the campaign goes on in another run")
                 client.set_flow_run_state(run.id, ended, force=True)
-
-
-def _client() -> SyncPrefectClient:
-    return get_client(sync_client=True, httpx_settings={"timeout": SECONDS})

@@ -16,6 +16,7 @@ from flows.views.terminal import duration
 from tasks.describe import in_short
 from tasks.sandbox.outputs import DISK_RESERVE
 from tasks.sandbox.program import MIB
+from tasks.store import campaign_lock
 from tasks.store.ledger import ended_search
 from tasks.trial import History, Trial, baseline, best, budgets_used
 
@@ -38,12 +39,12 @@ NOTHING_LEFT = Stop("finished", "the proposer has nothing left to try")
 def reached(night: Night, under_way: Sequence[Attempt], only: int | None = None) -> Stop | None:
     """Why no trial may follow those under way; None if one may. (only: the one trial that is run again)"""
     spec, ledger, history = night.spec, night.ledger, night.history
-    if night.lock.asked_to_stop:
+    if campaign_lock.asked_to_stop(night.ledger):
         return ASKED
     if ledger.pending_attempts().keys() - {one.number for one in under_way}:
         return full(ledger.path)
     budgets = len([one for one in under_way if one.number])
-    found = stop(spec, ledger.environment, history, night.lock.spent, budgets)
+    found = stop(spec, ledger.environment, history, campaign_lock.spent(night.ledger), budgets)
     if found is None and (shortage := night.money.shortage(history, len(under_way))):
         # Where a price is unknown, what is reserved for the certificate cannot be relied on either.
         found = Stop("stopped" if night.money.spent(history).usd is None else "finished", shortage)
@@ -58,7 +59,7 @@ def as_before(night: Night, before: Mapping[str, Any], otherwise: str) -> Stop:
     """How a campaign ends that has done something after its search: as that had ended, by its event `before`."""
     if before.get("state") in ("finished", "stopped"):
         return Stop(before["state"], before["reason"])
-    due = stop(night.spec, night.environment, night.history, night.lock.spent)
+    due = stop(night.spec, night.environment, night.history, campaign_lock.spent(night.ledger))
     return due or Stop("stopped", otherwise)
 
 
@@ -91,7 +92,7 @@ def rerun_fits(night: Night) -> bool:
     """Whether there is time and money for one more run of a trial, besides the certificate."""
     environment, history = night.environment, night.history
     a_run = environment.budget_seconds + besides_training(environment, history)
-    late = _too_late(night.spec, environment, history, night.lock.spent, a_run)
+    late = _too_late(night.spec, environment, history, campaign_lock.spent(night.ledger), a_run)
     return not late and not night.money.shortage(history)
 
 

@@ -19,7 +19,6 @@ from flows.engine.certifying import Question
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from flows.spec.spec import MULTIPLE
-from flows.status import stored_spec
 from flows.views.terminal import duration
 from tasks.describe import setting
 from tasks.recipes import preparing
@@ -68,9 +67,8 @@ def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "", *, looki
     those that are answered are left out. Refused if the champion cannot run there, or for too long.
     """
     ledger.check_version()
-    spec, times = CampaignSpec.of(**stored_spec(ledger)), multiple(budget)
     history = ledger.history()
-    own = Question(spec, ledger, history, conditions=Conditions(times))
+    own = Question(CampaignSpec.of(**ledger.spec), ledger, history, conditions=Conditions(multiple(budget)))
     if reason := certifying.no_champion(history):
         raise Refused(f"campaign {ledger.campaign.name!r} cannot be certified: {reason}")
     found = [_transferred(own, checked_environment(reference, {}), looking) for reference in on] or [own]
@@ -129,11 +127,8 @@ def _transferred(own: Question, environment: Environment, looking: bool) -> Ques
             shutil.copytree(ledger.program, fresh / "program")
         if path.is_dir() and outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
             raise Refused(f"{environment.folder} has changed since the first certificate in it: it froze {path}")
-        if (
-            asked.arms
-            and asked.arms["champion"].edit
-            and outputs.digest(fresh / "program") != outputs.digest(ledger.program)
-        ):
+        is_edited = asked.arms and asked.arms["champion"].edit
+        if is_edited and outputs.digest(fresh / "program") != outputs.digest(ledger.program):
             raise Refused(
                 f"{where}: the champion's edit was made against the program of "
                 f"{ledger.environment.name}, and the baseline program of {environment.name} is another: name an "

@@ -29,7 +29,7 @@ from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
 from tasks.stats import holdout_uses
 from tasks.stats.ablation import ablation_runs
-from tasks.stats.certificate import REUSED
+from tasks.stats.certificate import REUSED, drift, searched
 from tasks.stats.design import Design, alpha_of, design_of
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
 from tasks.store.ledger import Ledger, Settings, check_name
@@ -155,11 +155,10 @@ class CampaignSpec(Spec):
 
     def store(self, ledger: Ledger) -> None:
         """Write spec.toml and log what changed since the last life. The caller must hold the campaign's lock."""
-        path = ledger.path / "spec.toml"
-        before, now = tomllib.loads(path.read_text()), tomllib.loads(self.toml())
+        before, now = ledger.spec, tomllib.loads(self.toml())
         changed = {key: [before.get(key), now.get(key)] for key in before | now if before.get(key) != now.get(key)}
         if changed:
-            write_atomic(path, self.toml())
+            write_atomic(ledger.path / "spec.toml", self.toml())
             ledger.event("guards", changed=changed)
 
     def toml(self) -> str:
@@ -261,14 +260,12 @@ def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, o
 
 def _reusable(environment: Environment, history: History) -> int:
     """The search's runs of the baseline that a certificate can count on; none where drift could not be told."""
-    first = baseline(history)
-    if first is None:
-        return 0 if environment.prepare else REUSED
-    scored = zip(first.runs, first.score.each, strict=False)
-    runs = [run for run, score in scored if score.value is not None]
-    if environment.prepare or not (environment.budget_steps or all(run.steps for run in runs)):
+    if environment.prepare:
         return 0
-    return min(REUSED, len(runs))
+    if not baseline(history):
+        return REUSED
+    runs = searched(history)
+    return 0 if drift(runs, runs, by_time=not environment.budget_steps) else len(runs)
 
 
 def besides_training(environment: Environment, history: History) -> float:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import string
-from pathlib import Path
-
 import environments
 from environments import FILE, Environment
 from environments.plugins import Refused
@@ -29,20 +26,10 @@ def checked_environment(reference: str, overrides: dict[str, Value]) -> Environm
 
 
 def check(environment: Environment) -> None:
-    """Refuse an environment whose judge or program cannot be started, or that has a parameter in place of which a
-    command line would get the engine's own value.
-    """
+    """Refuse an environment whose judge or program cannot be started."""
     environment.check()
     train.check(environment)
     evaluate.check(environment)
-    ours = train.placeholders(environment, {}, Path("out"), seed=0)
-    for key in ("train_cmd", "check_cmd"):
-        for _, name, _, _ in string.Formatter().parse(getattr(environment, key)):
-            if name in ours and name in environment.defaults:
-                raise Refused(
-                    f"{environment.folder / FILE}: {key}: {{{name}}} is filled in by the engine, so the parameter "
-                    f"{name!r} would never arrive: rename the parameter"
-                )
 
 
 def check_editable(environment: Environment) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import PurePath
@@ -24,7 +23,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from environments.plugins import Refused
-from flows.spec.spec import OPTIONS, TIME_OF_DAY, Spec, declared, next_time
+from flows.spec.spec import OPTIONS, Spec, declared, next_time
 from tasks.store.ledger import free_name, stem_of
 
 F = TypeVar("F", bound=Any)
@@ -96,7 +95,7 @@ def named(environment: str, name: str | None, options: Mapping[str, Any]) -> dic
     """
     short, until, start = PurePath(str(environment)).name, options.get("until"), runtime.flow_run.scheduled_start_time
     name = name or _deployed_name(short) or free_name(short)
-    if isinstance(until, str) and start and re.fullmatch(TIME_OF_DAY, until):
+    if isinstance(until, str) and start:
         with suppress(ValueError):  # the spec says what is wrong
             until = next_time(until, start.astimezone()).isoformat()  # however late the run begins or resumes
     return {**options, "name": name, "until": until}

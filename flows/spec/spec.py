@@ -29,7 +29,6 @@ FORMER_GROUPS = {"search", "decisions", "limits", "execution", "models"}
 """Tables below `advanced` in schedules that were made with version 0.6."""
 MULTIPLE = r"\d{1,3}(\.\d{1,3})?x"
 """A training budget in that of the environment."""
-TIME_OF_DAY = r"\d{1,2}:\d{2}"
 TABLES = ("overrides", "options", "rule_options", "cancel_options")
 """Options that are tables; the command line states their keys one by one, by --set."""
 
@@ -276,7 +275,7 @@ def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datet
     """The next moment after `now` at which the clock shows a time such as 07:30, or an ISO date and time as it is."""
     now = now or datetime.datetime.now().astimezone()
     try:
-        if not re.fullmatch(TIME_OF_DAY, text):
+        if not re.fullmatch(r"\d{1,2}:\d{2}", text):
             return datetime.datetime.fromisoformat(text).astimezone()
         hour, minute = map(int, text.split(":"))
         # No time zone until the end: the clocks may change meanwhile.

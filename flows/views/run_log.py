@@ -13,7 +13,7 @@ from uuid import UUID
 from prefect import get_run_logger
 
 from flows.server.server_process import impatient_client
-from flows.status import CampaignEnd, rows, stored_spec
+from flows.status import CampaignEnd, rows
 from flows.views.overview import trial_line
 from tasks.describe import headline
 from tasks.stats.certificate import own_certificates
@@ -45,7 +45,7 @@ def begin(ledger: Ledger, history: History) -> None:
 def another_machine(ledger: Ledger, history: History) -> str:
     """The warning that the newest score is from another kind of machine, which is an event too; empty if unknown."""
     before, now = machine_of(history), machine()
-    if not before or before == now or stored_spec(ledger).get("launch", "here") != "here":
+    if not before or before == now or ledger.spec.get("launch", "here") != "here":
         return ""
     words = (
         f"from trial {1 + max(trial.number for trial in history)} on it runs on {now}, before on {before}: under a "

@@ -30,7 +30,7 @@ from environments.space import Choice, Int, Parameter
 from tasks.describe import mean_of, parameter_changes
 from tasks.numbers import number
 from tasks.proposing.brief import NO_PROBLEM, Brief
-from tasks.stats.champion import champion_estimate
+from tasks.stats.champion import run_sd
 from tasks.stats.predictions import effect, record
 from tasks.system.redact import capped, clean, one_line, quote, scrub_text
 from tasks.trial import History, Proposal, Trial, baseline, best, measured
@@ -108,7 +108,7 @@ def told(brief: Brief) -> dict[str, object]:
     problem, history = brief.problem, brief.history
     champion, first = best(history), baseline(history)
     now, original = champion.proposal if champion else None, first.proposal if first else None
-    luck, predictions = champion_estimate(history), record(history)
+    luck, predictions = run_sd(history), record(history)
     reasons = [f"trial {trial.number}: {why}" for trial in history for why in trial.proposal.turned_down]
     return {
         "program_md": _program_md(problem.folder / "program.md"),
@@ -117,7 +117,7 @@ def told(brief: Brief) -> dict[str, object]:
         "champion": champion.number if champion else None,
         "score": _score_of(history, champion.number) if champion else "",
         "baseline_score": _score_of(history, 0),
-        "noise": number(luck.sd) if luck and math.isfinite(luck.sd) else "",
+        "noise": number(luck) if champion and math.isfinite(luck) else "",
         "keep_rule": brief.keep_rule,
         "history": trials(history),
         "predictions": predictions.words if predictions else "",

@@ -18,10 +18,10 @@ from tasks.describe import interval, mean_of
 from tasks.numbers import number
 from tasks.plots.canvas import GREY, blank, styled, window
 from tasks.stats.certificate import Certificate
-from tasks.stats.champion import champion_estimate
+from tasks.stats.champion import run_sd
 from tasks.stats.design import Arm
 from tasks.system.redact import one_line
-from tasks.trial import History, measured_each
+from tasks.trial import History, best, measured_each
 from tasks.verdict_styles import BLUE, VERDICTS
 
 if TYPE_CHECKING:
@@ -78,12 +78,11 @@ def _estimates(history: History) -> NDArray[np.float64]:
 
     Shape (points, 3): place of the trial after which it was made, estimate, standard deviation between training runs.
     """
-    sign = 1 if all(trial.score.higher_is_better for trial in history) else -1
     rows = []
     for place, trial in enumerate(history):
         known = tuple(one for at, one in enumerate(history) if at <= place or one.number == 0)
-        if (trial.verdict.kind == "keep" or trial.reruns) and (estimate := champion_estimate(known)):
-            rows.append((place, sign * estimate.level, estimate.sd))
+        if (trial.verdict.kind == "keep" or trial.reruns) and (champion := best(known)):
+            rows.append((place, mean_of(known, champion.number), run_sd(known)))
     points = np.array(rows, dtype=np.float64).reshape(-1, 3)
     return points[np.isfinite(points).all(1)]
 

@@ -25,7 +25,7 @@ from torch.distributions import Independent, Normal
 from tasks.proposers._numeric import Numeric
 from tasks.proposing.axes import ASKS, Axis, Observations, Point, places_of, point_of, points_at, varied
 from tasks.proposing.brief import Brief
-from tasks.stats.champion import champion_estimate, is_barred, utility
+from tasks.stats.champion import is_barred, run_sd, utility
 from tasks.trial import History, Trial, best
 
 DEVIATION = 0.2  # standard deviation of an untrained policy's Gaussians, as a share of each scale
@@ -100,10 +100,9 @@ def rewards(history: History) -> tuple[float, ...]:
         effects.append(trial.score.utility - level if scored and level is not None else None)
         if trial.verdict.kind == "keep":
             level = statistics.fmean(utility(history, trial.number))
-    estimate = champion_estimate(history)
     sizes = [abs(effect) for effect in effects if effect]
     # Where hardly any noise was seen, an effect is large or small beside the campaign's others.
-    scale = max(SQUASH * estimate.sd if estimate else 0.0, statistics.median(sizes or [1.0]))
+    scale = max(SQUASH * run_sd(history), statistics.median(sizes or [1.0]))
 
     def reward(trial: Trial, effect: float | None) -> float:
         if trial.verdict.kind == "crash" or is_barred(trial):

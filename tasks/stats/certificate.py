@@ -222,7 +222,7 @@ def conclude(
         deterministic: Whether equal runs score the same, so that runs without any spread prove something.
         same_play: Why its runs are no runs of their own; empty if they are.
     """
-    now, fresh = (_scores(runs, arm) for arm in ("champion", "baseline"))
+    now, fresh = ([one.score for one in runs if one.arm == arm] for arm in ("champion", "baseline"))
     at = next(n for n, (c, b) in enumerate(design.groups) if (c, b - counted(search, b)) == (len(now), len(fresh)))
     level, last = design.levels[at], at == len(design.groups) - 1
     again = tuple(search[: counted(search, design.groups[at][1])])
@@ -263,10 +263,6 @@ def conclude(
         return made(False, "on fresh runs it is no better than the baseline")
     needed = f"needed {level:.3g} or less" if last else "more runs would hardly change that"
     return made(False, f"on fresh runs the gain could be luck: p = {test.p:.2g}, {needed}")
-
-
-def _scores(runs: Sequence[Fresh], arm: Arm) -> list[Score]:
-    return [fresh.score for fresh in runs if fresh.arm == arm]
 
 
 def _in_groups(

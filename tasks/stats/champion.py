@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from dataclasses import dataclass
 
 from tasks.stats.permutation import pooled
 from tasks.trial import History, Trial, baseline, best, measured, measured_each
@@ -13,29 +11,6 @@ NOT_LEARNED = "untrained"
 """Evidence of a discard because the score is that of no training."""
 GUARD_FELL = "guard_fell"
 """Evidence of a discard because a guarded metric fell."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The champion's mean score, in utility."""
-
-    level: float
-    sd: float
-    """Standard deviation between training runs; 0 if nothing ran twice."""
-    runs: int
-
-    @property
-    def error(self) -> float:
-        """Standard error of the mean."""
-        return self.sd / math.sqrt(self.runs)
-
-
-def champion_estimate(history: History) -> Estimate | None:
-    """The mean of the champion's runs, which are lucky on average: it was chosen for them. None without a score."""
-    champion = best(history) or reference(history)
-    if champion is None or not (known := utility(history, champion.number)):
-        return None
-    return Estimate(statistics.mean(known), run_sd(history), len(known))
 
 
 def run_sd(history: History) -> float:

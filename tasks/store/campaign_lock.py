@@ -11,7 +11,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -19,7 +19,6 @@ from filelock import FileLock, Timeout
 from environments.plugins import Refused
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
-from tasks.system.clock import clock
 from tasks.system.commands import identity
 
 LOCK, STOP = "lock", "stop"
@@ -29,75 +28,62 @@ SWEEP_SECONDS = 5.0
 """How long the removal of a trial on another machine may take; after that it is left to the next sweep."""
 
 
-class CampaignLock:
-    """Hold a campaign while running it. Refused if another process does.
+@contextmanager
+def hold(ledger: Ledger, flow_run_id: str | None = None, **facts: object) -> Iterator[None]:
+    """Hold a campaign while the block runs it. Refused if another process does.
 
     A process of the same flow run waits for its end instead: after an outage the Prefect server may resume a run whose
     process is alive.
     """
-
-    def __init__(self, ledger: Ledger, flow_run_id: str | None = None, **facts: object) -> None:
-        self.ledger = ledger
-        self._flow_run_id, self._facts = flow_run_id, facts
-        self._lock = FileLock(ledger.path / LOCK)
-        self._stop_file = ledger.path / STOP
-        self._signals = interrupt.deferred()
-        self._before = self._started = 0.0
-
-    def __enter__(self) -> CampaignLock:
-        self._acquire()
-        if not self._is_held_by_us():
-            self._stop_file.unlink(missing_ok=True)  # a person began this life: what stopped another no longer holds
-        self._before, self._started = _lived(self.ledger)[0], clock()
-        killed = orphans.end(self.ledger.campaign.campaign_id)
-        who = {"identity": identity(os.getpid()), "host": platform.node(), "flow_run_id": self._flow_run_id}
-        self.ledger.event("life", **who, spent_before=round(self._before, 3), **self._facts)
+    stop_file = ledger.path / STOP
+    with _acquired(ledger, flow_run_id):
+        if not _is_held_by(ledger, flow_run_id):
+            stop_file.unlink(missing_ok=True)  # a person began this life: what stopped another no longer holds
+        before, killed = _lived(ledger)[0], orphans.end(ledger.campaign.campaign_id)
+        who = {"identity": identity(os.getpid()), "host": platform.node(), "flow_run_id": flow_run_id}
+        ledger.event("life", **who, spent_before=round(before, 3), **facts)
         if killed:
-            self.ledger.event("orphans", killed=killed)
-        self._sweep()
-        self._signals.__enter__()
-        return self
+            ledger.event("orphans", killed=killed)
+        _sweep(ledger)
+        try:
+            with interrupt.deferred():
+                yield
+        except KeyboardInterrupt:
+            if not asked_to_stop(ledger):
+                raise
+            stop_file.unlink()
+            raise interrupt.StoppedForGood from None
+        finally:
+            _sweep(ledger, own=True)
+            with suppress(OSError):  # a full disk, which is why it ends
+                ledger.event("life over")
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        stopped = kind is KeyboardInterrupt and self.asked_to_stop
-        if stopped:
-            self._stop_file.unlink()
-        self._signals.__exit__(None, None, None)
-        self._sweep(own=True)
-        with suppress(OSError):  # a full disk, which is why it ends
-            self.ledger.event("life over")
-        self._lock.release()
-        if stopped:
-            raise interrupt.StoppedForGood
 
-    @property
-    def spent(self) -> float:
-        return self._before + clock() - self._started
+def asked_to_stop(ledger: Ledger) -> bool:
+    return (ledger.path / STOP).exists()
 
-    @property
-    def asked_to_stop(self) -> bool:
-        return self._stop_file.exists()
 
-    def _acquire(self) -> None:
-        while True:
-            try:
-                self._lock.acquire(timeout=PATIENCE_SECONDS, poll_interval=0.02)
-                return
-            except Timeout:
-                if not self._is_held_by_us():
-                    raise _running(self.ledger) from None
-                interrupt.check()
+def _acquired(ledger: Ledger, flow_run_id: str | None) -> AbstractContextManager[object]:
+    while True:
+        try:
+            return FileLock(ledger.path / LOCK).acquire(timeout=PATIENCE_SECONDS, poll_interval=0.02)
+        except Timeout:
+            if not _is_held_by(ledger, flow_run_id):
+                raise _running(ledger) from None
+            interrupt.check()
 
-    def _is_held_by_us(self) -> bool:
-        return self._flow_run_id is not None and holder(self.ledger).get("flow_run_id") == self._flow_run_id
 
-    def _sweep(self, own: bool = False) -> None:
-        """Remove trials on other machines that nobody follows any more. (own: those of this campaign, which ends)"""
-        from tasks.remote import jobs
+def _is_held_by(ledger: Ledger, flow_run_id: str | None) -> bool:
+    return flow_run_id is not None and holder(ledger).get("flow_run_id") == flow_run_id
 
-        wanted = jobs.is_of(self.ledger.campaign.campaign_id) if own else jobs.is_over
-        if swept := jobs.sweep(wanted, SWEEP_SECONDS):
-            self.ledger.event("remote", swept=swept)
+
+def _sweep(ledger: Ledger, own: bool = False) -> None:
+    """Remove trials on other machines that nobody follows any more. (own: those of this campaign, which ends)"""
+    from tasks.remote import jobs
+
+    wanted = jobs.is_of(ledger.campaign.campaign_id) if own else jobs.is_over
+    if swept := jobs.sweep(wanted, SWEEP_SECONDS):
+        ledger.event("remote", swept=swept)
 
 
 def is_running(ledger: Ledger) -> bool:

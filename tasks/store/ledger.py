@@ -49,7 +49,7 @@ from tasks.store import lineage, workspace
 from tasks.store.workspace import TrialDir
 from tasks.system.files import append_line, read_lines, write_atomic
 from tasks.system.home import home
-from tasks.task_key import JUDGED, Purpose, TaskKey, derive, spec_digest
+from tasks.task_key import JUDGED, Purpose, TaskKey, derive, digest_of
 from tasks.trial import History, Proposal, Trial
 
 FORMAT = 2
@@ -98,7 +98,7 @@ class Campaign(Settings):
     judge_key: str = ""
     """Secret from which the judge's draws are derived, so that no program can compute them. Empty in old campaigns."""
     digest: str
-    """Digest of everything that changes a score (tasks.task_key.spec_digest), at the start."""
+    """Digest of everything that changes a score (`measure`), at the start."""
     isolation: str
     """Isolation level at the start (tasks/sandbox/confinement.py); each run records its own."""
     version: str
@@ -221,6 +221,11 @@ class Ledger:
                 "finish it with that version, or begin a new campaign"
             )
         preparing.compare(self.environment)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The specification of its last life; Refused if the file is damaged."""
+        return plugins.read_toml(self.path / "spec.toml")
 
     @cached_property
     def environment(self) -> Environment:
@@ -365,7 +370,7 @@ def freeze(environment: Environment, path: Path) -> None:
 
 def measure(path: Path, environment: Environment, settings: dict[str, object]) -> str:
     frozen = {name: outputs.digest(path / name) for name in ("environment", "program")}
-    return spec_digest({**frozen, "judge": judge_digest(environment.judge), **settings})
+    return digest_of(json.dumps({**frozen, "judge": judge_digest(environment.judge), **settings}, sort_keys=True))
 
 
 def judge_digest(judge: Judge) -> str:

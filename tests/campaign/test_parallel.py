@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +11,11 @@ import pytest
 import tasks.train
 from flows.campaign import search
 from tasks.store.ledger import Ledger
-from tasks.system import interrupt, orphans
+from tasks.system import interrupt
 from tasks.trial import Run
 from tests.support.ledgers import created
 from tests.support.nights import on_night
-from tests.support.toy import FIT, GREEDY, nightshift, quadratic, start, status
+from tests.support.toy import FIT, GREEDY, nightshift, quadratic
 
 UNEVEN = "import sys, time\ntime.sleep(15 if '-3.0' in sys.argv else 0.3)\n" + FIT
 """The trainer that takes long at one end of the space, and a moment everywhere else."""
@@ -78,40 +75,3 @@ def test_a_fault_of_the_machine_in_one_trial_ends_the_other_at_once_and_leaves_n
     interrupt.check()  # the next campaign of this process may run
     assert on_night(server, ledger, search).state == "finished"
     assert {(trial.number, trial.attempt) for trial in ledger.history()} == {(0, 1), (1, 1), (2, 1)}
-
-
-def stored(home: Path, name: str) -> dict[str, Any]:
-    """Everything that was proposed, scored and decided, by file. A task that is killed before Prefect keeps its result
-    proposes the same again, in another time.
-    """
-    files = [*(home / name).glob("trials/*/trial.json"), *(home / name).glob("trials/*/proposal.json")]
-    facts = {path.relative_to(home).as_posix(): json.loads(path.read_text()) for path in files}
-    return {path: {**each, "seconds": None} if path.endswith("proposal.json") else each for path, each in facts.items()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("signals", [(signal.SIGKILL,) * 3, (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)])
-def test_killed_with_two_trials_under_way_a_campaign_loses_and_changes_nothing(
-    tmp_path: Path, home: Path, server: str, signals: tuple[signal.Signals, ...]
-) -> None:
-    folder = quadratic(tmp_path / "quad", fit="import time\ntime.sleep(1)\n" + FIT)
-    ends = ["run", str(folder), "--name", "two", "--parallel", "2", *FIVE]
-    before: dict[str, Any] = {}
-    for number in signals:
-        process = start(*ends, server=server)
-        while process.poll() is None and len(stored(home, "two")) < len(before) + 2:
-            time.sleep(0.02)
-        process.send_signal(number)
-        process.communicate(timeout=240)
-        now = stored(home, "two")
-        assert {path: now.get(path) for path in before} == before
-        before = now
-        ends = ["resume", "two"]
-    done = nightshift("resume", "two", server=server)
-    assert done.returncode == 0, done.stderr
-    now = stored(home, "two")
-    assert {path: now.get(path) for path in before} == before
-    assert [trial.order for trial in Ledger.open("two").history()] == list(range(6))
-    assert sorted(trial["trial"] for trial in status("two")["trials"]) == list(range(6))
-    campaign_id = json.loads((home / "two/campaign.json").read_text())["campaign_id"]
-    assert orphans.marked(campaign_id) == []

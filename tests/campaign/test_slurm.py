@@ -24,7 +24,7 @@ import pytest
 from tasks.store.ledger import Ledger
 from tests.support.processes import wait_for
 from tests.support.servers import free_port
-from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start
+from tests.support.toy import GREEDY, QUADRATIC, quadratic, slow, start
 from tests.support.workers import launches, prefect, working
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -159,34 +159,24 @@ def jobs(cluster: Cluster) -> list[str]:
     return cluster.ask("squeue", "-h", "-o", "%i").split()
 
 
-def trains(home: Path) -> bool:
-    return (home / "night/trials/0000/log.txt").exists()
-
-
-def test_a_killed_campaign_finds_its_job_again(cluster: Cluster, worker: str, home: Path, tmp_path: Path) -> None:
-    parent = start("run", str(quadratic(tmp_path / "quad", fit=slow(45), toml=LONG)), *NIGHT, server=worker)
-    wait_for(lambda: trains(home))
+def test_a_killed_campaign_finds_its_job_again_one_that_slurm_ends_is_launched_again_and_a_stop_ends_all(
+    cluster: Cluster, worker: str, home: Path, tmp_path: Path
+) -> None:
+    parent = start("run", str(quadratic(tmp_path / "quad", fit=slow(30), toml=LONG)), *NIGHT, server=worker)
+    wait_for(lambda: (home / "night/trials/0000/log.txt").exists())
     (job,) = jobs(cluster)
     os.killpg(parent.pid, signal.SIGKILL)
     parent.communicate()
-    resumed = nightshift("resume", "night", server=worker, seconds=400)
-    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-    assert numbers(home, "asked") == [(0, 1), (1, 1)] and numbers(home, "adopted") == [(0, 1)]
-    first, second = (trial.runs[0].job for trial in Ledger.open("night").history())
-    assert first == job and second not in ("", job)
-    wait_for(lambda: jobs(cluster) == [])
-
-
-def test_a_job_that_slurm_ends_is_launched_again_and_what_stops_a_campaign_ends_its_jobs(
-    cluster: Cluster, worker: str, home: Path, tmp_path: Path
-) -> None:
-    parent = start("run", str(quadratic(tmp_path / "quad", fit=slow(15), toml=LONG)), *NIGHT, server=worker)
-    wait_for(lambda: trains(home))
-    cluster.ask("scancel", *jobs(cluster))
+    resumed = start("resume", "night", server=worker)
     wait_for((home / "night/trials/0001/log.txt").exists, 400)
-    parent.send_signal(signal.SIGINT)
-    out, _ = parent.communicate(timeout=120)
-    assert parent.returncode == 130, out
-    assert numbers(home, "died") == [(0, 1)] and numbers(home, "asked") == [(0, 1), (0, 2), (1, 1)]
-    assert [trial.runs[0].status for trial in Ledger.open("night").history()] == ["finished"], "no crash of the trial"
+    (first,) = Ledger.open("night").history()
+    assert first.runs[0].job == job and numbers(home, "adopted") == [(0, 1)]
+
+    cluster.ask("scancel", *jobs(cluster))
+    wait_for(lambda: numbers(home, "asked") == [(0, 1), (1, 1), (1, 2)], 400)
+    wait_for(lambda: jobs(cluster))
+    resumed.send_signal(signal.SIGINT)
+    out, _ = resumed.communicate(timeout=120)
+    assert resumed.returncode == 130, out
+    assert numbers(home, "died") == [(1, 1)], "no crash of the trial"
     wait_for(lambda: jobs(cluster) == [], 30)

@@ -12,7 +12,7 @@ from environments.plugins import Refused
 from flows.cli.machine import free, prune
 from flows.status import document
 from tasks.record import reconcile, record
-from tasks.store.campaign_lock import CampaignLock
+from tasks.store import campaign_lock
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
@@ -100,7 +100,7 @@ def test_what_is_not_decided_and_what_runs_is_not_touched(ledger: Ledger) -> Non
     names = ("0005", "0004.2", "0004-again-1")
     for name in names:
         fill(ledger.trials / name)
-    with CampaignLock(ledger), pytest.raises(Refused, match="is already running"):
+    with campaign_lock.hold(ledger), pytest.raises(Refused, match="is already running"):
         free(ledger, dry=False)
     free(ledger, dry=False)
     assert [large(ledger.trials / name) for name in names] == [True, True, False]
@@ -130,7 +130,7 @@ def test_every_campaign_that_can_be_read_and_is_not_running_is_pruned(
 ) -> None:
     one, two = created(tmp_path, "one"), created(tmp_path, "two")
     night(one), night(two)
-    with CampaignLock(two):
+    with campaign_lock.hold(two):
         assert prune(dry_run=True) == 0
         told = capsys.readouterr()
     assert "would free" in told.out and "of one;" in told.out and "two: left alone, it is running" in told.err

@@ -14,7 +14,6 @@ from tasks.decide import Decision, NeedsControl, weigh
 from tasks.rules import JudgedTrial, NeedsRerun, Rule
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
-from tasks.stats.champion import champion_estimate
 from tasks.trial import EarlyStop, History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, VerdictKind
 from tests.support.histories import scored, tried, undemanding
 
@@ -138,8 +137,6 @@ def test_a_champion_is_as_good_as_all_its_runs_are_and_a_tie_is_no_record() -> N
     history = (*history, decided(history, one, verdict_of(weigh(history, undemanding(), rule, one))))
     assert verdict_of(weigh(history, undemanding(), rule, of(history, 105.0))).kind == "discard"
     assert weigh(history, undemanding(), rule, of(history, 106.0)) == NeedsRerun()
-    level = champion_estimate(history)
-    assert level is not None and (level.level, level.runs) == (105.0, 2)
 
 
 # Learned or not: asked of would-be champions only

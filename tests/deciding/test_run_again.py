@@ -10,7 +10,7 @@ from tasks.decide import weigh
 from tasks.rules import JudgedTrial, Rule
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
-from tasks.stats.champion import champion_estimate, reference
+from tasks.stats.champion import reference
 from tasks.trial import History, Trial, Verdict, baseline, best, trials_before
 from tests.support.histories import tried, undemanding
 
@@ -43,9 +43,9 @@ def test_a_baseline_that_is_run_again_is_what_counts_and_leaves_the_champion(
 ) -> None:
     history = again(night(), 0, *values, rule=rule)
     assert [trial.number for trial in history] == [1, 2, 0]
-    first, champion, level = baseline(history), best(history), champion_estimate(history)
+    first, champion = baseline(history), best(history)
     assert first is history[-1] and first.verdict.kind == "discard"
-    assert champion is history[0] and reference(history) is first and level is not None
+    assert champion is history[0] and reference(history) is first
 
 
 def test_a_baseline_that_is_run_again_while_nothing_was_kept_is_champion_again() -> None:
@@ -54,14 +54,13 @@ def test_a_baseline_that_is_run_again_while_nothing_was_kept_is_champion_again()
     assert best(again(history, 1, 130.0)) is not baseline(history)
 
 
-def test_a_champion_that_is_run_again_has_to_beat_the_one_before_it() -> None:
-    assert best(again(night(), 1, 140.0)) == again(night(), 1, 140.0)[-1]
-    lost = again(night(), 1, 60.0)
-    assert best(lost) is baseline(lost) and lost[-1].verdict.kind == "discard"
-
-
-def test_a_trial_that_was_unlucky_and_is_run_again_may_become_champion() -> None:
-    history = again(night(), 2, 160.0)
-    assert best(history) is history[-1]
-    assert [trial.number for trial in trials_before(history, history[-1])] == [0, 1]
-    assert trials_before(history, history[1]) == history[:1]
+@pytest.mark.parametrize(("number", "score", "champion"), [(1, 140.0, 1), (1, 60.0, 0), (2, 160.0, 2)])
+def test_a_trial_that_is_run_again_has_to_beat_the_champion_without_it(
+    number: int, score: float, champion: int
+) -> None:
+    history = again(night(), number, score)
+    first, *_, newest = history
+    found = best(history)
+    assert found is not None and (newest.number, found.number) == (number, champion)
+    assert newest.verdict.kind == ("keep" if champion == number else "discard")
+    assert trials_before(history, newest) == history[:-1] and trials_before(history, first) == ()

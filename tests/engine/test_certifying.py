@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from environments.score import Score
 from flows import campaign as campaign_flow
 from flows.certify import certify as certify_flow
 from flows.engine import stopping
@@ -24,7 +23,7 @@ from tasks.recipes.preparing import report_pool
 from tasks.stats import holdout_uses
 from tasks.stats.certificate import Certificate
 from tasks.stats.champion import unpromising
-from tasks.stats.design import ALPHA, design_of, equal_arms, of_groups
+from tasks.stats.design import ALPHA, equal_arms, of_groups
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.system.files import write_atomic
 from tasks.trial import History
@@ -151,28 +150,6 @@ def test_a_certificate_goes_on_as_it_was_declared_and_runs_nothing_twice(tmp_pat
     assert directories(path.parent) == [*theirs, *mine]
     seeds = {fresh.run.seed for fresh in made.runs}
     assert len(seeds) == 5 and not seeds & {run.seed for trial in ledger.history() for run in trial.runs}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(200)
-def test_groups_follow_each_other_until_it_is_clear_and_the_searchs_baseline_counts(
-    tmp_path: Path, server: str
-) -> None:
-    ledger = decided(tmp_path / "noisy", {"x": 4.5}, trials=10, parallel=2)
-    (first, second) = ledger.history()
-    value = first.score.value or 0.0
-    each = [replace(first.score, value=value + one) for one in (-0.8, 0.0, 0.8)]
-    first = replace(first, runs=first.runs * 3, score=Score.over(each))
-    assert at_the_end(server, ledger, (first, second)) == NOTHING_LEFT
-    (made,) = ledger.certificates()
-    design = design_of(10, alpha=0.96 * ALPHA)
-    assert made.design == design, made
-    assert (len(made.scores("champion")), len(made.scores("baseline")) + len(made.reused)) == (4, 5)
-    assert len(made.reused) == 3 and not made.not_reused
-    assert made.level in made.design.levels and made.alpha == design.levels[-1]
-    (declared,) = (ledger.path / "certificates").glob("*.begun")
-    begun_as = CERTIFICATE.validate_json(declared.read_bytes())
-    assert (begun_as.champion, begun_as.design, begun_as.runs) == (1, design, ())
 
 
 def test_a_certificate_counts_as_taken_when_another_trial_is_champion_before_it_is_over(

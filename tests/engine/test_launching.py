@@ -166,17 +166,19 @@ def test_a_child_is_a_subflow_of_its_campaign_and_is_adopted_by_another_life(
     assert len(runs(api, what)) == 1
 
 
-def test_after_three_deaths_the_campaign_stops_and_another_life_tries_again(
+def test_what_dies_or_is_cancelled_gets_the_next_number_and_after_three_deaths_another_life_tries_again(
     api: Api, ledger: Ledger, launched: Launch
 ) -> None:
     what = asked(ledger.key(0))
     done = launched(ledger, what)
-    for number in range(1, 4):
+    for number, state in enumerate(("CRASHED", "CANCELLING", "CANCELLED"), 1):
         run = until(lambda n=number: runs(api, what)[n - 1 :], done)[0]
-        set_state(str(api.base_url), run["id"], type="CANCELLED", message=f"reclaimed {number}")
+        set_state(str(api.base_url), run["id"], type="RUNNING")
+        set_state(str(api.base_url), run["id"], type=state, message=f"reclaimed {number}")
     with pytest.raises(LaunchDied, match="reclaimed 3"):
         done.result(180)
-    assert ["reclaimed" in event["reason"] for event in launches(ledger.path, "died")] == [True] * 3
+    deaths = [(event["launch"], event["reason"].rpartition(": ")[2]) for event in launches(ledger.path, "died")]
+    assert deaths == [(number, f"reclaimed {number}") for number in range(1, 4)]
     again = launched(ledger, what)
     assert until(lambda: runs(api, what)[3:], again)[0]["idempotency_key"].endswith("launch 4")
     finish(ledger, what.plan.key)
@@ -230,20 +232,3 @@ def test_a_run_that_is_done_under_another_path_and_home_comes_back_to_its_campai
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(home))
     score = json.loads(json.loads((ledger.results / f"{at}/evaluate").read_text())["result"])
     assert score["data"]["value"] == 2.25
-
-
-@pytest.mark.parametrize("state", ["CRASHED", "CANCELLING"])
-def test_a_child_that_dies_or_is_cancelled_by_a_person_gets_the_next_number(
-    state: str, api: Api, ledger: Ledger, launched: Launch
-) -> None:
-    what = asked(ledger.key(0))
-    done = launched(ledger, what)
-    (first,) = until(lambda: runs(api, what), done)
-    set_state(str(api.base_url), first["id"], type="RUNNING")
-    set_state(str(api.base_url), first["id"], type=state, message="Process exited with status code: -9")
-    _, second = until(lambda: runs(api, what)[1:] and runs(api, what), done)
-    finish(ledger, what.plan.key)
-    assert done.result(180) is None
-    assert second["idempotency_key"].endswith("launch 2")
-    (death,) = launches(ledger.path, "died")
-    assert death["launch"] == 1 and death["reason"].endswith("Process exited with status code: -9")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server
-from tasks.store.campaign_lock import STOP, CampaignLock
+from tasks.store import campaign_lock
+from tasks.store.campaign_lock import STOP
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tests.support.ledgers import created
@@ -27,7 +28,7 @@ def interrupted(
     @flow(persist_result=False)
     def night() -> None:
         runs.append(str(runtime.flow_run.id))
-        with cancellable() as client, CampaignLock(ledger, runs[0]):
+        with cancellable(), campaign_lock.hold(ledger, runs[0]):
             if stop:
                 (ledger.path / STOP).touch()
             if state:
@@ -35,7 +36,7 @@ def interrupted(
             if signalled:
                 os.kill(os.getpid(), signal.SIGTERM)
                 interrupt.wait(10)
-            heed_the_server(client)
+            heed_the_server()
 
     with prefect_at(server), pytest.raises(BaseException) as ended:  # noqa: PT011 (Abort, Pause and Ctrl-C)
         night()

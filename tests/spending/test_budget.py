@@ -191,14 +191,15 @@ def test_a_rented_machine_costs_what_the_file_beside_its_run_says(ledger: Ledger
         with (ledger.path / folder / jobs.COSTS).open("a") as costs:
             costs.write(json.dumps(fact) + "\n")
 
-    for folder in ("trials/0003", "trials/0003/untrained", "trials/0004-run-2", "certificates/1-0003-baseline-1"):
+    own = ("trials/0003", "trials/0003/untrained", "trials/0004-run-2")
+    for folder in (*own, "certificates/1-0003-baseline-1", "ablations/0003-1-1"):
         note(folder, "a", 1800, 1)
         note(folder, "a", 3600, 2)
     found = spent(ledger, ())
-    assert found.machines == MachineCost(8.0, 8.0) and found.usd == 8.0
+    assert found.machines == MachineCost(10.0, 10.0) and found.usd == 10.0
     for ended in (7200, 9000):  # it was removed twice, after its run had been cut off
         note("trials/0003", "a", ended, ended / 1800, removed=True)
-    assert usd(ledger) == 10.0
+    assert usd(ledger) == 12.0
 
 
 def test_model_calls_that_led_to_no_proposal_are_counted(ledger: Ledger) -> None:

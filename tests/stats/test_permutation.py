@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tasks.stats.champion import champion_estimate, utility
+from tasks.describe import mean_of
+from tasks.stats.champion import run_sd, utility
 from tasks.stats.permutation import EXACT, Group, compare, corrected, pooled
 from tasks.trial import History
 from tests.support.histories import tried
@@ -110,16 +111,5 @@ def test_a_champion_is_as_good_as_its_runs_are_on_average_and_noise_is_pooled(si
     history: History = (tried((), 80.0 * sign, 90.0 * sign, higher_is_better=up),)
     history += (tried(history, 120.0 * sign, kind="keep", reruns=((1, 110.0 * sign),), higher_is_better=up),)
     history += (tried(history, 60.0 * sign, kind="discard", higher_is_better=up),)
-    estimate = champion_estimate(history)
-    assert estimate is not None
-    assert (estimate.level, estimate.runs) == (115.0, 2), "in utility"
-    assert estimate.sd == pytest.approx(statistics.stdev((80.0, 90.0))), "two pairs that lie equally far apart"
-    assert estimate.error == pytest.approx(estimate.sd / 2**0.5)
-    assert utility(history, 1) == (120.0, 110.0)
-
-
-def test_a_rerun_of_a_trial_that_crashed_tells_nothing_of_the_champion() -> None:
-    history: History = (tried((), 80.0, 90.0),)
-    history += (tried(history, None, reruns=((1, 300.0),)),)
-    estimate = champion_estimate(history)
-    assert estimate is not None and estimate.level == 85.0
+    assert run_sd(history) == pytest.approx(statistics.stdev((80.0, 90.0))), "two pairs that lie equally far apart"
+    assert utility(history, 1) == (120.0, 110.0) and mean_of(history, 1) == 115.0 * sign

@@ -14,20 +14,21 @@ import pytest
 
 from environments.plugins import Refused
 from tasks.store import campaign_lock
-from tasks.store.campaign_lock import STOP, CampaignLock
+from tasks.store.campaign_lock import STOP
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
 
 HOLD = """\
 import subprocess, sys, time
 from tasks.store.ledger import Ledger
-from tasks.store.campaign_lock import CampaignLock
+from tasks.store import campaign_lock
 from tasks.system.orphans import MARKER
-with CampaignLock(Ledger.open("n"), "f-1") as lock:
-    marker = {MARKER: lock.ledger.campaign.campaign_id + "/0003/1"}
+ledger = Ledger.open("n")
+with campaign_lock.hold(ledger, "f-1"):
+    marker = {MARKER: ledger.campaign.campaign_id + "/0003/1"}
     subprocess.Popen(["sleep", "300"], env=marker, start_new_session=True, stdout=subprocess.DEVNULL)
     time.sleep(0.5)
-    lock.ledger.event("settled")
+    ledger.event("settled")
     print("held", flush=True)
     time.sleep(60)
 """
@@ -49,7 +50,10 @@ def test_a_killed_life_leaves_the_lock_free_its_time_behind_and_its_processes_to
     campaign_id = ledger.campaign.campaign_id
     with held_elsewhere() as process:
         before = list(ledger.events())
-        with pytest.raises(Refused, match=rf"'n' is already running \(process {process.pid} "), CampaignLock(ledger):
+        with (
+            pytest.raises(Refused, match=rf"'n' is already running \(process {process.pid} "),
+            campaign_lock.hold(ledger),
+        ):
             pass
         assert list(ledger.events()) == before and campaign_lock.holder(ledger)["pid"] == process.pid
         assert campaign_lock.is_running(ledger) and process.poll() is None
@@ -60,8 +64,8 @@ def test_a_killed_life_leaves_the_lock_free_its_time_behind_and_its_processes_to
     assert campaign_lock.holder(ledger)["pid"] == process.pid
     assert 0.5 <= campaign_lock.spent(ledger) < 30
     assert len(orphans.marked(campaign_id)) == 1
-    with CampaignLock(ledger) as next_life:
-        assert next_life.spent >= 0.5
+    with campaign_lock.hold(ledger):
+        assert campaign_lock.spent(ledger) >= 0.5
         assert orphans.marked(campaign_id) == []
     kinds = [event["event"] for event in ledger.events()]
     assert kinds == ["life", "settled", "idea", "life", "orphans", "life over"]
@@ -71,11 +75,11 @@ def test_another_process_of_the_same_flow_run_waits_for_the_end_of_the_first(led
     held = threading.Event()
 
     def second() -> None:
-        with CampaignLock(ledger, "f-1"):
+        with campaign_lock.hold(ledger, "f-1"):
             held.set()
 
     with held_elsewhere() as process:
-        with pytest.raises(Refused, match="already running"), CampaignLock(ledger, "f-2"):
+        with pytest.raises(Refused, match="already running"), campaign_lock.hold(ledger, "f-2"):
             pass
         waiting = threading.Thread(target=second)
         waiting.start()
@@ -89,13 +93,12 @@ def test_another_process_of_the_same_flow_run_waits_for_the_end_of_the_first(led
 def test_a_request_to_stop_holds_until_a_process_has_come_to_it_or_a_person_begins_another(
     ledger: Ledger, then: str
 ) -> None:
-    with CampaignLock(ledger, "f-1") as first:
-        assert not first.asked_to_stop
+    with campaign_lock.hold(ledger, "f-1"):
+        assert not campaign_lock.asked_to_stop(ledger)
         (ledger.path / STOP).touch()  # and it is killed
-        assert first.asked_to_stop
     flow_run = "f-1" if then == "killed" else "f-2"
-    with suppress(KeyboardInterrupt), CampaignLock(ledger, flow_run) as resumed:
-        assert resumed.asked_to_stop == (then == "killed")
+    with suppress(KeyboardInterrupt), campaign_lock.hold(ledger, flow_run):
+        assert campaign_lock.asked_to_stop(ledger) == (then == "killed")
         raise KeyboardInterrupt
-    with CampaignLock(ledger, flow_run) as resumed:
-        assert not resumed.asked_to_stop, "it has come to it"
+    with campaign_lock.hold(ledger, flow_run):
+        assert not campaign_lock.asked_to_stop(ledger), "it has come to it"

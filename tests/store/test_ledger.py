@@ -156,7 +156,7 @@ def test_costs_count_for_who_was_asked_and_trials_for_who_made_them() -> None:
     fell = replace(own, proposer="tpe", model="", instead_of="llm: no answer")
     history = (trial, replace(trial, number=1, proposal=own), replace(trial, number=2, proposal=fell))
     waits = Parked(3, replace(own, usage=Usage(1, 0, 0, 0.25)), until=0.0)
-    assert [one.words for one in sources(history, (waits,))] == [
+    assert [one["words"] for one in sources(history, (waits,))] == [
         "llm (m): 1 trial, 1 kept, 2 calls, 15 tokens, 0.75 USD",
         "tpe: 1 trial, 1 kept",
         "llm: 0 trials, 0 kept, 1 call, 15 tokens, 0.50 USD",

@@ -9,9 +9,8 @@ from flows.engine.certifying import Question
 from flows.engine.night import Night
 from flows.engine.recovery import cancellable
 from flows.spec.campaign_spec import CampaignSpec
-from flows.status import stored_spec
 from tasks.checkpoint import results_in
-from tasks.store.campaign_lock import CampaignLock
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.trial import History
 from tests.support.prefect_api import prefect_at
@@ -31,16 +30,21 @@ def on_night(
     """
     from prefect import flow, runtime
 
+    class Shown(Night):
+        def remember(self, history: History) -> None:
+            super().remember(history)
+            show(history)
+
     made: list[T] = []
 
     @flow(persist_result=False)
     def night(environment: str) -> None:
-        with cancellable(), CampaignLock(ledger, str(runtime.flow_run.id)) as lock, results_in(ledger.results):
-            one = Night(spec_of(ledger), ledger, lock, ledger.history() if history is None else history, show)
+        with cancellable(), campaign_lock.hold(ledger, str(runtime.flow_run.id)), results_in(ledger.results):
+            one = Shown(spec_of(ledger), ledger, ledger.history() if history is None else history)
             try:
                 made.append(work(one))
             finally:
-                one.close_benches()
+                one.end_runs()
 
     with prefect_at(url):
         night(ledger.campaign.environment)
@@ -48,7 +52,7 @@ def on_night(
 
 
 def spec_of(ledger: Ledger) -> CampaignSpec:
-    return CampaignSpec.of(**stored_spec(ledger))
+    return CampaignSpec.of(**ledger.spec)
 
 
 def question(ledger: Ledger, history: History | None = None) -> Question:

@@ -19,9 +19,8 @@ from flows.views import overview
 from flows.views.terminal import LONGEST, WHOLE, clean, cleaned
 from flows.watch import CampaignWatch, live_view
 from tasks.record import reconcile, record
-from tasks.store import workspace
+from tasks.store import campaign_lock, workspace
 from tasks.store.approval import Parked, park
-from tasks.store.campaign_lock import CampaignLock
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.trial import History, Params, Proposal
@@ -85,7 +84,7 @@ def test_a_campaign_ends_with_what_binds(tmp_path: Path) -> None:
         propose(ledger, len(ledger.history()))
         decide(ledger, score)
     assert document(ledger)["ends"] is None, "it does not run"
-    with CampaignLock(ledger):
+    with campaign_lock.hold(ledger):
         assert document(ledger)["ends"] - time.time() == pytest.approx(4 * 6.0, abs=3), "four trials are left"
         spec = (ledger.path / "spec.toml").read_text()
         write_atomic(ledger.path / "spec.toml", spec.replace("trials = 5", "trials = 5000"))
@@ -99,7 +98,7 @@ def test_no_line_of_the_live_view_is_wider_than_the_terminal(tmp_path: Path, wid
     decide(ledger, 3.0)
     for number in (1, 2):
         report(propose(ledger, number, "日本 [bold]why[/] \x1b[31m" * 40), 1.0, loss=1e30)
-    with CampaignLock(ledger):
+    with campaign_lock.hold(ledger):
         ledger.event("certify", look=1, champion=1, runs=3, where="日本" * 60)
         ledger.event("waiting", number=2, who="cpu-0 is held by process 7 (\x1b[31m)")
         found = cleaned(document(ledger) | {"urls": {"prefect": "http://127.0.0.1:4200/" + "0" * 99}})
@@ -130,7 +129,7 @@ def test_into_a_file_go_plain_lines_of_what_was_decided_and_of_what_waits_for_a_
 def test_on_a_terminal_the_live_view_stands_below_the_lines_and_is_gone_in_the_end(tmp_path: Path) -> None:
     with terminal(70) as (console, written):
         ledger = campaign(tmp_path)
-        with CampaignLock(ledger), CampaignWatch("n", console):
+        with campaign_lock.hold(ledger), CampaignWatch("n", console):
             report(propose(ledger, 0), 1.0, loss=3.0)
             wait_for(lambda: b"loss" in b"".join(written))
             decide(ledger, 3.0)
