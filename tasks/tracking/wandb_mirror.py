@@ -51,22 +51,19 @@ def mirror(ledger: Ledger) -> str:
     return without_passwords(f"W&B does not take records: {reason}")
 
 
-def _missing(ledger: Ledger) -> dict[str, tuple[str, Trial, Certificate | None]]:
-    """What W&B lacks, by the id of the run: a digest, the trial, and its certificate if it is a champion."""
+def _missing(ledger: Ledger) -> dict[Path, tuple[str, Trial, Certificate | None]]:
+    """What W&B lacks, by the file for the digest of what it has, called as the run's id: the digest of what it is to
+    have, the trial, and its certificate if it is a champion.
+    """
     own = own_certificates(ledger.certificates())
     target, missing = [os.environ.get(name) for name in TARGET], {}
     for trial in ledger.attempts_decided():
         proof = next((one for one in reversed(own) if one.champion == trial.number), None)
         digest = digest_of(*target, TRIAL.dump_json(trial).decode(), level(trial, own), str(proof))
-        done = _done(ledger, run_id := trial_key(ledger, trial).replace("/", "-"))
-        if not (done.is_file() and done.read_text() == digest):
-            missing[run_id] = digest, trial, proof
+        file = ledger.path / "wandb" / f"{trial_key(ledger, trial).replace('/', '-')}.digest"
+        if not (file.is_file() and file.read_text() == digest):
+            missing[file] = digest, trial, proof
     return missing
-
-
-def _done(ledger: Ledger, run_id: str) -> Path:
-    """The file with the digest of what W&B has of a run."""
-    return ledger.path / "wandb" / f"{run_id}.digest"
 
 
 def _send(ledger: Ledger, run_id: str, trial: Trial, proof: Certificate | None) -> None:
@@ -98,9 +95,9 @@ def _send(ledger: Ledger, run_id: str, trial: Trial, proof: Certificate | None) 
 def main(folder: str) -> None:
     """Send what is missing of the campaign in a folder, up to what W&B does not take."""
     ledger = Ledger.at(Path(folder))
-    for run_id, (digest, trial, proof) in _missing(ledger).items():
-        _send(ledger, run_id, trial, proof)
-        write_atomic(_done(ledger, run_id), digest)
+    for file, (digest, trial, proof) in _missing(ledger).items():
+        _send(ledger, file.stem, trial, proof)
+        write_atomic(file, digest)
 
 
 if __name__ == "__main__":
