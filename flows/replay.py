@@ -36,7 +36,6 @@ def play(file: Path, console: Console) -> Ledger:
     night.fill(night.begin)
     with FileLock(night.folder / LOCK), night:  # a campaign runs while a process holds its lock
         time.sleep(SECONDS)
-    night.fill(night.end)
     ledger = Ledger.at(night.folder)
     write_report(ledger)
     return ledger

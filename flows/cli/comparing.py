@@ -15,7 +15,6 @@ import json
 import math
 import random
 import re
-import secrets
 import statistics
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ from environments.plugins import Refused
 from environments.score import Score
 from environments.space import Value
 from flows.cli import single_runs
-from flows.cli.single_runs import Draw, FreshRun, Job, Question, Side, Stage
+from flows.cli.single_runs import FreshRun, Job, Question, Side, Stage
 from flows.views import terminal
 from flows.views.terminal import clean
 from tasks.numbers import number, probability
@@ -72,14 +71,11 @@ Counts = tuple[int, int]
 class Declaration:
     """match.json."""
 
-    environment: str
     overrides: dict[str, Value]
     sides: dict[str, Side]
     """A and B, as `a` and `b`."""
     digest: str
     """Of all that changes a score, and of both sides."""
-    seed: int
-    """Of the training seeds and of the order, not of the judge's units."""
     groups: tuple[tuple[Job, ...], ...] = ()
     levels: tuple[float, ...] = ()
     """One-sided error that may be spent by each group."""
@@ -107,14 +103,12 @@ class Match:
         known, problem = self.declared, self.stage.environment
         if self.flaw(self.finished()):
             return self
-        draw, jobs, order = random.Random(f"{known.seed}/{len(known.groups)}"), known.jobs, dict[Job, float]()
+        draw, order = random.SystemRandom(), dict[Job, float]()
         for arm, count in zip(known.sides, counts, strict=True):
-            mine = [job for job in jobs if job.arm == arm]
+            mine = [job for job in known.jobs if job.arm == arm]
             for n in range(count):
-                block = ComparisonBlock(1 + len(order), sum(counts))
-                units = Draw(secrets.randbelow(2**63), block)
-                echo = mine[0].draw if len(mine) == 1 else None
-                mine.append(Job(arm, 1 + len(mine), draw.randrange(2**31), units, echo))
+                block, first = ComparisonBlock(1 + len(order), sum(counts)), mine[0] if len(mine) == 1 else None
+                mine.append(Job(arm, 1 + len(mine), draw.randrange(2**31), draw.randrange(2**63), block, first))
                 order[mine[-1]] = (n + draw.random()) / count
         level = (known.levels[-1] + LEVEL) / 2 if known.levels else FIRST_SHARE * LEVEL
         groups = (*known.groups, tuple(sorted(order, key=order.__getitem__)))
@@ -178,7 +172,6 @@ class Match:
             sides[arm] = {"named": side.text, "params": side.params, "edited": side.edit is not None, "score": mean}
         return {
             **sides, "environment": problem.name, "metric": problem.metric, "direction": problem.direction,
-            "seed": known.seed,
             "runs": [{"arm": one.arm.upper(), "number": one.number, **self.stage.facts(one)} for one in done],
             **{key: test and getattr(test, key) for key in ("gain", "low", "high", "p")},
             "level": level, "verdict": shown, "units": units,
@@ -213,14 +206,13 @@ def judged(
     """Whether A is `better`, `worse` or `not shown`; in words: by how much at least, what that is about, which runs
     crashed. Of a side with a crashed run only its lucky runs are known: it is not shown to be better.
     """
-    errors = {arm: [score.error for score in scores if score.value is None] for arm, scores in (("A", a), ("B", b))}
-    crashes = [
-        f"{len(why)} of {len(scores)} runs of {arm} crashed ({single_runs.first_line(why[0])})"
-        for (arm, why), scores in zip(errors.items(), (a, b), strict=True)
-        if why
-    ]
+    crashes = {
+        arm: f"{len(why)} of {len(scores)} runs of {arm} crashed ({single_runs.first_line(why[0])})"
+        for arm, scores in (("A", a), ("B", b))
+        if (why := [score.error for score in scores if score.value is None])
+    }
     if test is None:
-        return "not shown", "\n".join(["nothing to compare: each side needs two runs with a score", *crashes])
+        return "not shown", "\n".join(["nothing to compare: each side needs two runs with a score", *crashes.values()])
     is_a, gain = test.gain >= 0, number(abs(test.gain))
     ahead, (winner, loser) = ("A", names) if is_a else ("B", names[::-1])
     counts = " v ".join(str(sum(score.value is not None for score in arm)) for arm in (a, b))
@@ -230,10 +222,10 @@ def judged(
         facts, least = f"{100 * CONFIDENCE:.0f} % interval {low}..{high}, {facts}", f", at least {low}"
     lead = f"{ahead} is ahead by {gain}" if test.gain else "both have the same mean"
     shown, first = "not shown", f"no difference shown: {lead} ({facts})"
-    if test.p <= level and test.gain and not errors[ahead]:
+    if test.p <= level and test.gain and ahead not in crashes:
         shown = "better" if is_a else "worse"
         first = f"{ahead} is better by {gain}{least} ({facts}): {clean(winner)} beats {clean(loser)}"
-    biased = [f"{line}: it is compared without them, which favours it" for line in crashes]
+    biased = [f"{line}: it is compared without them, which favours it" for line in crashes.values()]
     return shown, "\n".join([first, *ABOUT[units], *biased])
 
 
@@ -274,14 +266,14 @@ def declare(question: Question, counts: Counts | None, isolation: Isolation) -> 
             if known.digest == digest and not (earlier := reopen(file.parent, isolation)).flaw(earlier.finished()):
                 file_trees.remove(folder)
                 return earlier
-        new = Declaration(problem.name, question.overrides, {**stage.sides}, digest, secrets.randbelow(2**31))
+        new = Declaration(question.overrides, {**stage.sides}, digest)
         return Match(stage, new).with_more(counts or ((FEWEST, FEWEST) if problem.deterministic else RUNS))
 
 
 def reopen(folder: Path, isolation: Isolation) -> Match:
     """A comparison that was declared."""
     known = DECLARATION.validate_json((folder / FILE).read_bytes())
-    environment = laid(environments.load(folder / "environment", known.overrides, known.environment), home())
+    environment = laid(environments.load(folder / "environment", known.overrides, folder.parent.name), home())
     return Match(single_runs.stage_in(folder, environment, known.sides, isolation), known)
 
 

@@ -125,8 +125,9 @@ def compare(
             question = own_script.of_rl_zoo(rl_zoo, minutes, draft, overrides)
         elif train:
             named = own_script.of_study(optuna, b) if optuna else ((str(a), str(a)), (str(b), str(b)))
-            script = own_script.OwnScript(train, eval_, Path.cwd(), minutes, minimize)
-            question = script.question(*named, draft, overrides)
+            question = own_script.question(
+                train, eval_, *named, draft, overrides, folder=Path.cwd(), minutes=minutes, minimize=minimize
+            )
         elif a and b:
             question = single_runs.between(a, b, on, overrides, trust)
         if question:

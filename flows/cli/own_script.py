@@ -15,8 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
@@ -29,16 +28,14 @@ from environments import FILE
 from environments.plugins import Refused
 from environments.space import Value
 from flows.cli.single_runs import Question, Side
+from flows.cli.validation import placeholders
 from flows.spec.environment import check
-from tasks.importing._original import REPOSITORY
+from tasks.importing._original import LARGEST_BYTES, PASSED_OVER, REPOSITORY
 from tasks.importing._runner import PROGRAMS
 from tasks.importing.rl_zoo import STEPS, entry_of
-from tasks.store.workspace import PLACEHOLDER
 from tasks.system.home import home
 
-LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "node_modules", "wandb", "mlruns")
-LARGE_BYTES = 32 * 2**20
-"""A file or folder at the top that is larger is linked, not copied."""
+LEFT_OUT = shutil.ignore_patterns(".*", *PASSED_OVER)
 ENGINES = {"out", "seed", "budget_seconds", "device"}
 """Placeholders that are filled in for each run."""
 FORM = "--train needs {seed}, {out}, and {config} or a parameter such as {lr}; --eval needs {out}"
@@ -53,85 +50,82 @@ ZOO_TRAIN = (
 ZOO_EVALUATE = "python zoo_episodes.py {algo} {env} {{out}} {{seed}} 100"
 
 
-@dataclass(frozen=True)
-class OwnScript:
-    """The commands as they were typed, and where. (minutes: of one training at most)"""
+def question(
+    train: str, evaluate: str, a: Named, b: Named, draft: Path, overrides: dict[str, Value], *, folder: Path,
+    minutes: float = 60.0, minimize: bool = False,
+) -> Question:  # fmt: skip
+    """Two configurations of a script, in an environment that is written below `draft`. Nobody is asked about it: the
+    user has typed its commands. Raises Refused: a placeholder is missing or has no value, or a side cannot be read.
 
-    train: str
-    evaluate: str
-    folder: Path
-    minutes: float = 60.0
-    minimize: bool = False
+    Args:
+        train: The command, as `evaluate` as it was typed in `folder`.
+        minutes: Of one training at most.
+    """
+    wanted = placeholders(train)
+    if not (wanted >= {"seed", "out"} and "out" in placeholders(evaluate) and wanted - ENGINES):
+        raise Refused(f"{FORM}: got --train {train!r}, --eval {evaluate!r}")
+    place = draft / "environment" / folder.resolve().name
+    links = _copy(folder, project := place / REPOSITORY)
+    mine, theirs = (_side(arm, *named, wanted - ENGINES, folder, project) for arm, named in (("a", a), ("b", b)))
+    data = [*links.values()]
+    training, judging = (command.replace("{out}", "{out}/model") for command in (train, evaluate))
+    keys = {
+        "metric": "score", "direction": "minimize" if minimize else "maximize",
+        "budget_seconds": 60 * minutes, "grace_seconds": 30.0,
+        "program": ["train.py", "run.json", REPOSITORY], "python": interpreter(train, folder),
+        "readable": data, "trainer": "command", "train_cmd": f"python train.py -- {training}", "judge": "command",
+        "command": {
+            "eval_cmd": f"python train.py judge {{out}} {{result}} -- {judging}",
+            "readable": data, "total_seconds": max(600.0, 60 * minutes),
+        },
+        "limits": {"least_seconds": 0.0, "scratch_gb": 4.0},
+        "space": {
+            name: {"type": "choice", "values": [*dict.fromkeys((default, mine.params[name]))], "default": default}
+            for name, default in theirs.params.items()
+        },
+    }  # fmt: skip
+    shutil.copyfile(PROGRAMS / "run.py", place / "train.py")
+    (place / "run.json").write_text(json.dumps({"links": links}))
+    (place / FILE).write_text(tomlkit.dumps(keys))
+    environment = environments.load(place, overrides)
+    check(environment)
+    return Question({"a": mine, "b": theirs}, environment, overrides)
 
-    def question(self, a: Named, b: Named, draft: Path, overrides: dict[str, Value]) -> Question:
-        """Two configurations of the script, in an environment that is written below `draft`. Nobody is asked about it:
-        the user has typed its commands. Raises Refused: a placeholder is missing or has no value, or a side cannot be
-        read.
-        """
-        trains, judges = placeholders(self.train), placeholders(self.evaluate)
-        if not (trains >= {"seed", "out"} and "out" in judges and trains - ENGINES):
-            raise Refused(f"{FORM}: got --train {self.train!r}, --eval {self.evaluate!r}")
-        folder = draft / "environment" / self.folder.resolve().name
-        project = folder / REPOSITORY
-        links = self._copy(project)
-        sides = {name: self._side(name, *named, project) for name, named in (("a", a), ("b", b))}
-        other, data = sides["a"].params, [*links.values()]
-        train, evaluate = (command.replace("{out}", "{out}/model") for command in (self.train, self.evaluate))
-        keys = {
-            "metric": "score", "direction": "minimize" if self.minimize else "maximize",
-            "budget_seconds": 60 * self.minutes, "grace_seconds": 30.0,
-            "program": ["train.py", "run.json", REPOSITORY], "python": interpreter(self.train, self.folder),
-            "readable": data, "trainer": "command", "train_cmd": f"python train.py -- {train}", "judge": "command",
-            "command": {
-                "eval_cmd": f"python train.py judge {{out}} {{result}} -- {evaluate}",
-                "readable": data, "total_seconds": max(600.0, 60 * self.minutes),
-            },
-            "limits": {"least_seconds": 0.0, "scratch_gb": 4.0},
-            "space": {
-                name: {"type": "choice", "values": [*dict.fromkeys((default, other[name]))], "default": default}
-                for name, default in sides["b"].params.items()
-            },
-        }  # fmt: skip
-        shutil.copyfile(PROGRAMS / "run.py", folder / "train.py")
-        (folder / "run.json").write_text(json.dumps({"links": links}))
-        (folder / FILE).write_text(tomlkit.dumps(keys))
-        environment = environments.load(folder, overrides)
-        check(environment)
-        return Question(sides, environment, overrides)
 
-    def _copy(self, project: Path) -> dict[str, str]:
-        """Copy what is small, and return where the rest lies, by name."""
-        names, links = [path.name for path in self.folder.iterdir()], dict[str, str]()
-        project.mkdir(parents=True)
-        for path in sorted(self.folder / name for name in {*names} - LEFT_OUT("", names)):
-            if (path / "pyvenv.cfg").is_file() or path.resolve() == home().resolve():
-                continue
-            sizes = accumulate(file.stat().st_size for file in chain([path], path.rglob("*")) if file.is_file())
-            if any(size > LARGE_BYTES for size in sizes):
-                links[path.name] = str(path.resolve())
-            elif path.is_dir():
-                shutil.copytree(path, project / path.name, ignore=LEFT_OUT, ignore_dangling_symlinks=True)
-            elif path.is_file():
-                shutil.copy2(path, project)
-        return links
+def _copy(folder: Path, project: Path) -> dict[str, str]:
+    """Copy what is small at the top of a folder, and return where the rest lies, by name."""
+    names, links = [path.name for path in folder.iterdir()], dict[str, str]()
+    project.mkdir(parents=True)
+    for path in sorted(folder / name for name in {*names} - LEFT_OUT("", names)):
+        if (path / "pyvenv.cfg").is_file() or path.resolve() == home().resolve():
+            continue
+        sizes = accumulate(file.stat().st_size for file in chain([path], path.rglob("*")) if file.is_file())
+        if any(size > LARGEST_BYTES for size in sizes):
+            links[path.name] = str(path.resolve())
+        elif path.is_dir():
+            shutil.copytree(path, project / path.name, ignore=LEFT_OUT, ignore_dangling_symlinks=True)
+        elif path.is_file():
+            shutil.copy2(path, project)
+    return links
 
-    def _side(self, arm: str, name: str, text: str, project: Path) -> Side:
-        """A side with the value of each placeholder; its configuration is laid into the project."""
-        is_file = not text.lstrip().startswith("{")
-        content = (self.folder / text).read_bytes() if is_file else text.encode()
-        values = _table(text, content) if not is_file or text.endswith((".json", ".yaml", ".yml")) else {}
-        params: dict[str, Value] = {}
-        for key in sorted(placeholders(self.train) - ENGINES):
-            if key == "config":
-                file = project / f"nightshift-{arm}" / (Path(text).name if is_file else "config.json")
-                file.parent.mkdir()
-                file.write_bytes(content)
-                params[key] = file.relative_to(project).as_posix()
-            elif isinstance(value := values.get(key), Value):
-                params[key] = value
-            else:
-                raise Refused(f"{text} has no plain value for {{{key}}} of --train: it has {', '.join(values)}")
-        return Side(name, params)
+
+def _side(arm: str, name: str, text: str, wanted: Set[str], folder: Path, project: Path) -> Side:
+    """A side with the value of each placeholder that is wanted; its configuration is laid into the project."""
+    is_file = not text.lstrip().startswith("{")
+    content = (folder / text).read_bytes() if is_file else text.encode()
+    values = _table(text, content) if not is_file or text.endswith((".json", ".yaml", ".yml")) else {}
+    params: dict[str, Value] = {}
+    for key in sorted(wanted):
+        if key == "config":
+            file = project / f"nightshift-{arm}" / (Path(text).name if is_file else "config.json")
+            file.parent.mkdir()
+            file.write_bytes(content)
+            params[key] = file.relative_to(project).as_posix()
+        elif isinstance(value := values.get(key), Value):
+            params[key] = value
+        else:
+            raise Refused(f"{text} has no plain value for {{{key}}} of --train: it has {', '.join(values)}")
+    return Side(name, params)
 
 
 def of_study(place: str, b: str | None) -> tuple[Named, Named]:
@@ -153,7 +147,7 @@ def of_study(place: str, b: str | None) -> tuple[Named, Named]:
 
 
 def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Value]) -> Question:
-    """Both sides, of an entry `hyperparams/ppo.yml#CartPole-v1` or a folder of logs, as `OwnScript.question` has them.
+    """Both sides, of an entry `hyperparams/ppo.yml#CartPole-v1` or a folder of logs, as `question` has them.
     Raises Refused: there is no such entry or folder.
     """
     found = _of_logs(Path(place)) if Path(place).is_dir() else entry_of(place)
@@ -169,7 +163,7 @@ def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Valu
         (draft / f"{name}.yml").write_text(yaml.safe_dump({env: values}))
     a, b = (f"the tuned {algo} of {env}", str(draft / "tuned.yml")), ("SB3's defaults", str(draft / "default.yml"))
     train, evaluate = (command.format(algo=algo, env=env) for command in (ZOO_TRAIN, ZOO_EVALUATE))
-    return OwnScript(train, evaluate, project, minutes).question(a, b, draft, overrides)
+    return question(train, evaluate, a, b, draft, overrides, folder=project, minutes=minutes)
 
 
 def _of_logs(folder: Path) -> tuple[Path, str, dict[str, Any]] | str:
@@ -183,22 +177,16 @@ def _of_logs(folder: Path) -> tuple[Path, str, dict[str, Any]] | str:
     return Path(stated["algo"]), stated["env"], {key: value for key, value in tuned.items() if value is not None}
 
 
-def placeholders(command: str) -> set[str]:
-    return {match[1] for match in PLACEHOLDER.finditer(command) if match[1]}
-
-
 def interpreter(command: str, folder: Path) -> str:
-    """The Python that a command names, as `python` of environment.toml; empty: the one that runs this."""
+    """The Python that a command names, as `python` of environment.toml; where there is none, the one that runs this."""
     words = (word for word in shlex.split(command) if re.fullmatch(r"python[\d.]*", Path(word).name))
     named = next(words, "python")
-    if "/" not in named and not shutil.which(named):
-        return ""
+    named = named if "/" in named else shutil.which(named) or sys.executable
     try:  # it may be a shim, which chooses one by the folder
         answer = subprocess.check_output([named, "-c", "import sys; print(sys.executable)"], cwd=folder, text=True)
     except (OSError, subprocess.CalledProcessError) as fault:
         raise Refused(f"--train: {named} does not run: {fault}") from fault
-    path = Path(answer.strip())
-    return "" if path.parent == Path(sys.executable).parent else str(path)
+    return answer.strip()
 
 
 def _table(name: str, content: bytes) -> Mapping[str, Any]:

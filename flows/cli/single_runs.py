@@ -82,22 +82,18 @@ FRESH = TypeAdapter(FreshRun)
 
 
 @dataclass(frozen=True)
-class Draw:
-    """Which units a run is judged on: those for confirm in a comparison, of whose finite pool it has a block."""
-
-    seed: int
-    block: ComparisonBlock | None = None
-
-
-@dataclass(frozen=True)
 class Job:
-    """A run that is to be made. (echo: what it is judged on besides, as in `Score.echo`)"""
+    """A run that is to be made."""
 
     arm: str
     number: int
     seed: int
-    draw: Draw
-    echo: Draw | None = None
+    units: int
+    """Seed of the units that it is judged on."""
+    block: ComparisonBlock | None = None
+    """In a comparison: its share of a finite pool of units for confirm."""
+    echo: Job | None = None
+    """On whose units it is judged besides, as in `Score.echo`."""
 
 
 @dataclass(frozen=True)
@@ -149,10 +145,10 @@ class Stage:
                 run = run_program(self.marker, problem, sandbox, program, place, proposal, job.seed, slot=slot)
                 run = replace(run, dir=place.path.relative_to(root).as_posix())
                 run = plausible_beside(problem, (), proposal, plausible(problem, run, root), root, siblings)
-                use: Use = "confirm" if job.draw.block else "search"
+                use: Use = "confirm" if job.block else "search"
                 *again, score = (
-                    judge_run(self.marker, problem, sandbox, place, run, on.seed, slot, use, block=on.block)
-                    for on in (job.echo, job.draw)  # in this order: the files that stay are those of the score
+                    judge_run(self.marker, problem, sandbox, place, run, on.units, slot, use, block=on.block)
+                    for on in (job.echo, job)  # in this order: the files that stay are those of the score
                     if on
                 )
         except CannotStart as fault:
@@ -317,7 +313,7 @@ def attempt(question: Question, runs: int, seed: int | None, isolation: Isolatio
 
 def measure(stage: Stage, seeds: Sequence[int]) -> list[FreshRun]:
     """Train and judge under each seed, each on units of its own, until a run has no score."""
-    jobs = [Job("run", n, seed, Draw(secrets.randbelow(2**63))) for n, seed in enumerate(seeds, 1)]
+    jobs = [Job("run", n, seed, secrets.randbelow(2**63)) for n, seed in enumerate(seeds, 1)]
     return stage.make(jobs, lambda runs: any(one.score.value is None for one in runs))
 
 

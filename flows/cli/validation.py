@@ -14,14 +14,13 @@ from environments import Environment
 from environments.plugins import Refused
 from environments.space import Value
 from flows.server.server_process import settle_in
+from tasks.importing._parameters import is_seed
 from tasks.imports import missing, missing_in_taskset
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import check_given, choose
 from tasks.store import workspace
 from tasks.system.home import home
 
-PLACEHOLDER = re.compile(r"(?<!\{)\{([^{}:]+)(?::[^{}]*)?\}")
-SEED = re.compile(r"(\w+[_.])?(random_)?(seed|random_state)", re.IGNORECASE)
 MORE_IS_BETTER = {"return", "reward", "score", "accuracy", "acc", "success", "win", "winrate", "pass", "f1", "auc"}
 MORE_IS_WORSE = {"loss", "error", "mse", "rmse", "mae", "perplexity", "ppl", "bpb", "regret"}
 NEGATED = {"neg", "negative", "minus"}
@@ -54,6 +53,11 @@ def shown(facts: dict[str, Any], environment: str) -> str:
     return "\n".join([*lines, f"valid{with_warnings}; next: nightshift try {shlex.quote(environment)}"])
 
 
+def placeholders(command: str) -> set[str]:
+    """The names in braces of a command line."""
+    return {match[1] for match in workspace.PLACEHOLDER.finditer(command) if match[1]}
+
+
 def lacking(environment: Environment) -> list[str]:
     """What its programs read and import, and this machine lacks; they may be meant for another one."""
     level, of_taskset = choose("auto"), missing_in_taskset(environment)
@@ -67,14 +71,14 @@ def lacking(environment: Environment) -> list[str]:
 def warnings(environment: Environment) -> list[str]:
     """What is likely a mistake, a sentence each. Files are searched as text; no code runs and none is parsed."""
     doubts = [*_of_direction(environment), *_of_program(environment)]
-    if "out" not in PLACEHOLDER.findall(str(environment.judge.model_dump().get("eval_cmd", "{out}"))):
+    if "out" not in placeholders(str(environment.judge.model_dump().get("eval_cmd", "{out}"))):
         doubts.append("eval_cmd cannot see what training left, and every trial scores alike: add the argument {out}")
     if not environment.space:
         doubts.append(
             "there is no [space] that a search could vary: add a parameter, or have code edited (--proposer agent): "
             'space.lr = { type = "float", low = 1e-4, high = 1.0, log = true, default = 1e-3 }'
         )
-    for name in filter(SEED.fullmatch, environment.space):
+    for name in filter(is_seed, environment.space):
         doubts.append(
             f"space.{name}: a search would pick the luckiest seed: take it out of [space], and use the run's own "
             "(seed in config.json, {seed} in train_cmd)"
@@ -95,7 +99,7 @@ def _of_program(environment: Environment) -> Iterator[str]:
     """The parameters that neither the command line nor a file of the program mentions, so that nothing reads them."""
     if environment.remote and not environment.program:  # an endpoint may train a program that it has
         return
-    stated = {*PLACEHOLDER.findall(environment.train_cmd)}
+    stated = placeholders(environment.train_cmd)
     files = [path for path, _ in workspace.baseline_files(environment) if path.is_file()]
     text = "\n".join(path.read_text("utf-8", "replace") for path in files)
     for name in environment.space:

@@ -18,7 +18,7 @@ from tasks.importing import Term
 REPOSITORY = "repository"
 """Folder of the original's files in the new environment."""
 LARGEST_BYTES = 32 * 2**20
-PASSED_OVER = frozenset({*NOT_FROZEN, "wandb", "node_modules", "venv"})
+PASSED_OVER = frozenset({*NOT_FROZEN, "wandb", "mlruns", "node_modules", "venv"})
 UP = 3
 """Folders from a file's own upwards in which the files that it names are looked for, or modules."""
 NOT_COPIED = (

@@ -70,21 +70,21 @@ def choice(values: Sequence[Any], default: object = None, lost: str = "") -> Con
 
 def number(
     low: float, high: float, *, whole: bool = False, log: bool = False, step: float | None = None,
-    default: object = None, lost: str = "",
+    default: object = None,
 ) -> ConvertedParameter:  # fmt: skip
     """A range; the baseline has its middle where no default is told. With few steps it becomes a choice."""
     kind: type[int] | type[float] = int if whole else float
     low, high, log = kind(low), kind(high), log and low > 0
     if low >= high:
-        return ConvertedParameter(fixed=low, lost=lost)
+        return ConvertedParameter(fixed=low)
     middle = math.sqrt(low) * math.sqrt(high) if log else low + (high - low) / 2
-    wanted = default if is_number(default) else float(f"{middle:.3g}")
+    lost, wanted = "", default if is_number(default) else float(f"{middle:.3g}")
     if step and not (whole and step == 1):
         steps = math.floor((high - low) / step + 1e-9)
         if steps < MOST_STEPS:
             values = [kind(float(f"{low + place * step:.12g}")) for place in range(steps + 1)]
-            return choice(values, min(values, key=lambda value: abs(value - wanted)), lost)
-        lost = "; ".join(filter(None, [lost, f"steps of {step:g}: every value between may be proposed"]))
+            return choice(values, min(values, key=lambda value: abs(value - wanted)))
+        lost = f"steps of {step:g}: every value between may be proposed"
     table = {"type": "int" if whole else "float", "low": low, "high": high, **({"log": True} if log else {})}
     return ConvertedParameter({**table, "default": min(max(kind(wanted), low), high)}, lost=lost)
 

@@ -49,7 +49,7 @@ def imported(
     name: str, origin: str, script: str, text: str, *, program: Path, metric: str, how: Mapping[str, Any],
     keys: Mapping[str, Any], originals: Mapping[str, str | Path],
     parameters: Mapping[str, ConvertedParameter] = {}, control: Mapping[str, Any] | None = None,
-    seeds: Sequence[str] = (), left: Iterable[Term] = (), title: str = "", stand_ins: Sequence[str] = (),
+    seeds: Sequence[str] = (), left: Iterable[Term] = (), stand_ins: Sequence[str] = (),
     warnings: Iterable[str] = (), options: tuple[str, ...] = (),
 ) -> Imported:  # fmt: skip
     """The environment of a program: its files, the runner, what tells the runner how, and the account.
@@ -70,7 +70,7 @@ def imported(
     """
     seeds = [*seeds, *filter(is_seed, parameters)]
     parameters = {each: one for each, one in parameters.items() if each not in seeds}
-    place, title = f"{REPOSITORY}/{script}", title or name
+    place = f"{REPOSITORY}/{script}"
     ours = re.sub(r"[^A-Za-z0-9_\-. :/@]+", " ", metric)[:100].strip() or "value"  # what ours may have
     how = {
         "metric": "" if control else metric, "name": ours, **how,
@@ -82,7 +82,7 @@ def imported(
     if control:
         judged, player = {"judge": "control", "control": control, "device": "cpu"}, ["act.py"]
     stated = {
-        "title": title, "metric": ours, "budget_seconds": BUDGET_SECONDS, "python": python_of(program) or None,
+        "title": name, "metric": ours, "budget_seconds": BUDGET_SECONDS, "python": python_of(program) or None,
         "trainer": "command", "train_cmd": f"python train.py {place}" if script else "python train.py",
         "program": ["train.py", "run.json", "standin", REPOSITORY, *player], "editable": [place] if script else [],
         **judged, **sections(parameters), **keys,
@@ -94,7 +94,7 @@ def imported(
         **REPORTS,
         **{f"standin/{module}.py": PROGRAMS / f"{module}.py" for module in stand_ins},
         **{module: PROGRAMS / module for module in player},
-        "program.md": NOTE.format(title=title, origin=origin, script=place, text=text),
+        "program.md": NOTE.format(title=name, origin=origin, script=place, text=text),
         FILE: environment_toml(stated, origin),
     }
     terms = [Term(seed, "not searched: it gets the seed of the run") for seed in seeds]

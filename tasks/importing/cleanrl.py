@@ -56,9 +56,8 @@ class Cleanrl(Importer):
             "fixed": {problem: values[problem]} if problem else None,
         }  # fmt: skip
         return _runner.imported(
-            path.stem, f"the script {path}", path.name,
+            f"{path.stem} on {values[problem]}" if problem else path.stem, f"the script {path}", path.name,
             f"It trains an agent; the mean of the last {WINDOW} values that it logs as `{metric}` is the score.\n",
-            title=f"{path.stem} on {values[problem]}" if problem else "",
             program=path,
             metric=metric,
             how=how,

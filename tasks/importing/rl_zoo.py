@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ from tasks.importing._parameters import ConvertedParameter, choice, is_number, n
 
 ENTRY, SAMPLER, STEPS = "hyperparams.yml", "hyperparams_opt.py", "n_timesteps"
 CLASSES = {name.lower(): name for name in sb3.DEFAULTS} | {"ppo_lstm": "RecurrentPPO"}
+SCHEDULE = "lin_"
+TRAIN = ("rl_zoo3.train", "--conf-file", ENTRY, "-f", "logs", "--eval-freq=-1")
 WRAPPED = ("env_wrapper", "vec_env_wrapper", "frame_stack")
 
 
@@ -36,8 +39,8 @@ class RlZoo(Importer):
                 f"{path}: {name}: {wrapped}: the judge plays {name} without it, so the model would see something else: "
                 "take it out in a copy, or register the wrapped environment in a module of your own"
             )
-        parts = {key: _parts(value) for key, value in entry.items()}
-        plain = {key: value for key, (_, value) in parts.items()}
+        schedules = [key for key, value in entry.items() if str(value).startswith(SCHEDULE)]
+        plain = {key: _plain(value) for key, value in entry.items()}
         sampler = _sampler(path)
         space = _ranges(plain, CLASSES[algorithm], _suggested(sampler, algorithm) if sampler else {})
         left = [] if sampler else [Term(f"ranges of {SAMPLER}", "not found: guessed around the entry's values")]
@@ -48,11 +51,7 @@ class RlZoo(Importer):
             f"{algorithm} on {name}", f"RL Zoo's entry {name} in {path}", [ENTRY],
             {f"{REPOSITORY}/{ENTRY}": str(yaml.safe_dump({name: entry}, sort_keys=False))},
             program=path,
-            call={
-                "program": "rl_zoo3.train",
-                "arguments": ["--algo", algorithm, "--env", name, "--conf-file", ENTRY, "-f", "logs", "--eval-freq=-1"],
-                "hyperparameters": {key: parts.get(key, ("", None))[0] for key in space},
-            },
+            call=[json.dumps({"schedules": schedules}), *TRAIN, "--algo", algorithm, "--env", name],
             space=space,
             steps=int(steps) if is_number(steps) else 0,
             problem={"id": name, **({"kwargs": kwargs} if isinstance(kwargs, dict) else {})},
@@ -76,13 +75,12 @@ def entry_of(place: str) -> tuple[Path, str, dict[str, Any]] | str:
     return path, name, entries[name]
 
 
-def _parts(value: object) -> tuple[str, Any]:
-    """What precedes a value, `lin_` or nothing, and the value: `lin_0.001` begins with a thousandth."""
-    prefix = "lin_" if isinstance(value, str) and value.startswith("lin_") else ""
+def _plain(value: object) -> Any:
+    """A value, of a schedule the first: `lin_0.001` begins with a thousandth."""
     try:
-        return prefix, float(value.removeprefix(prefix)) if isinstance(value, str) else value
+        return float(value.removeprefix(SCHEDULE)) if isinstance(value, str) else value
     except ValueError:
-        return "", value
+        return value
 
 
 def _sampler(path: Path) -> Path | None:

@@ -17,8 +17,6 @@ from tasks.importing._original import REPOSITORY, Literal
 from tasks.importing._parameters import guesses, is_number, is_plain
 from tasks.sandbox.interpreter import interpreter_of
 
-BUDGET_SECONDS = 1200.0
-"""No such program states how long it may take."""
 EPISODES = 100
 ON_POLICY = {"learning_rate": 3e-4, "n_steps": 2048, "gamma": 0.99, "gae_lambda": 0.95}
 OFF_POLICY = {"learning_rate": 3e-4, "batch_size": 256, "gamma": 0.99, "tau": 0.005}
@@ -45,7 +43,7 @@ MAKING = frozenset({"render_mode", "n_envs", "seed", "start_index", "monitor_dir
 """Arguments of what makes environments that are none of the environment's."""
 SHOWN = frozenset({"env", "policy", "verbose", "device", "seed", "tensorboard_log"})
 """Arguments of a constructor that say nothing of learning."""
-KEPT = SHOWN | {"buffer_size", "optimize_memory_usage", "stats_window_size"}
+KEPT = SHOWN | {"buffer_size", "optimize_memory_usage", "stats_window_size", "n_envs", "n_timesteps"}
 """Those that nobody searches."""
 JUDGED, LIMIT = "judged_env", 1000
 REGISTER = """\
@@ -78,7 +76,7 @@ class Sb3(Importer):
             f"{path.stem} on {(entry or problem['id']).rpartition(':')[2]}", f"the Stable-Baselines3 script {path}",
             [name, *filter(None, [script.yaml])], files,
             program=path,
-            call={"program": name, "class": script.algorithm, "keywords": [*space]},
+            call=[json.dumps({"class": script.algorithm}), name],
             space=space,
             steps=script.steps,
             problem=problem,
@@ -197,7 +195,7 @@ def space(algorithm: str, stated: Mapping[str, object]) -> dict[str, dict[str, A
 
 def environment(
     title: str, origin: str, edited: Sequence[str], files: Mapping[str, str | Path], *, program: Path,
-    call: Mapping[str, Any], space: Mapping[str, Any], steps: int, problem: Mapping[str, Any], left: Iterable[Term],
+    call: Sequence[str], space: Mapping[str, Any], steps: int, problem: Mapping[str, Any], left: Iterable[Term],
 ) -> Imported:  # fmt: skip
     """The environment of a program.
 
@@ -216,20 +214,18 @@ def environment(
         folders = [*own.prefixes[0].glob("lib/python3*/site-packages"), *(path.parent for path in own.editable)]
         control["packages"] = list(dict.fromkeys(map(str, folders)))
     return _runner.imported(
-        title.replace(" ", "-"), origin, edited[0],
+        title, origin, edited[0],
         f"It trains an agent with Stable-Baselines3; the judge plays the model that it saves in {problem['id']}.\n",
-        title=title,
         program=program,
         metric="return",
         how={
-            "command": ["${interpreter}", "-m", "sb3_call"], "keeps_files": True, "says_ready": True,
+            "command": ["${interpreter}", "-m", "sb3_call", *call], "keeps_files": True, "says_ready": True,
             "own": {STEPS: "budget_steps"} if steps else {},
-            "variables": {"SB3_CALL": json.dumps(call), "SDL_VIDEODRIVER": "dummy", "WANDB_MODE": "disabled"},
+            "variables": {"SDL_VIDEODRIVER": "dummy", "WANDB_MODE": "disabled"},
         },
         keys={
             "direction": "maximize", "editable": [f"{REPOSITORY}/{file}" for file in edited],
-            "budget_seconds": BUDGET_SECONDS, "budget_steps": steps or None,
-            "startup_seconds": 120.0, "grace_seconds": 60.0, "space": space,
+            "budget_steps": steps or None, "startup_seconds": 120.0, "grace_seconds": 60.0, "space": space,
             "requires": None if python else {"stable_baselines3": "pip install stable-baselines3"},
         },
         originals=files,
@@ -238,6 +234,5 @@ def environment(
         left=(
             *left,
             Term("its evaluation, wrappers and seed", "the judge plays without; training gets the seed of the run"),
-            Term("no time limit in it", f"budget_seconds = {BUDGET_SECONDS:g}, a guess; learning ends then, and saves"),
         ),
     )  # fmt: skip

@@ -15,7 +15,6 @@ import yaml  # type: ignore[import-untyped]
 
 from environments.plugins import Refused
 from flows.cli import own_script
-from flows.cli.own_script import OwnScript
 from tasks.importing._runner import PROGRAMS
 from tests.support.toy import command, environment, folder_of
 
@@ -131,7 +130,7 @@ def test_the_command_names_the_interpreter_with_its_editable_packages_and_large_
     data = project / "data"
     data.mkdir()
     with (data / "large.bin").open("wb") as file:
-        file.truncate(own_script.LARGE_BYTES + 1)
+        file.truncate(own_script.LARGEST_BYTES + 1)
     uses = "import depot, sys\nassert sys.prefix.endswith('.venv')\nopen('data/large.bin').read(1)\n"
     (project / "train.py").write_text(uses + TRAIN.replace("lr + draw", "lr + depot.BONUS + draw"))
     commands = [word.replace("python ", ".venv/bin/python ") for word in COMMANDS]
@@ -186,15 +185,18 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(project: Path, 
         "bin/python train.py --config {config} --seed {seed} --out {out}": "bin/python does not run",
     }
     for number, (train, why) in enumerate(cases.items()):
-        script = OwnScript(train, COMMANDS[3], project)
+        sides = ("a", "tuned.json"), ("b", "default.json")
         with pytest.raises(Refused, match=why):
-            script.question(("a", "tuned.json"), ("b", "default.json"), tmp_path / str(number), {})
+            own_script.question(train, COMMANDS[3], *sides, tmp_path / str(number), {}, folder=project)
 
 
 def test_parameters_of_both_sides_reach_a_command_that_names_them(project: Path, tmp_path: Path) -> None:
-    script = OwnScript("python train.py --lr {lr} --n {n} --seed {seed} --out {out}", "python eval.py {out}", project)
+    train, sides = (
+        "python train.py --lr {lr} --n {n} --seed {seed} --out {out}",
+        (("a", '{"lr": 0.2, "n": 3}'), ("b.yml", "b.yml")),
+    )
     (project / "b.yml").write_text("lr: 0.1\nn: 3\n")
-    question = script.question(("a", '{"lr": 0.2, "n": 3}'), ("b.yml", "b.yml"), tmp_path / "draft", {})
+    question = own_script.question(train, "python eval.py {out}", *sides, tmp_path / "draft", {}, folder=project)
     params = [question.environment.complete(side.params) for side in question.sides.values()]
     assert params == [{"lr": 0.2, "n": 3}, {"lr": 0.1, "n": 3}]
 

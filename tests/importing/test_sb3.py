@@ -134,12 +134,12 @@ def test_an_entry_of_the_zoo_gets_the_ranges_of_its_sampler_widened_to_its_value
     assert space["n_steps"] == {"type": "choice", "values": [24, 32, 64, 128], "default": 24}
     assert (space["gamma"]["low"], space["gamma"]["high"], space["gamma"]["default"]) == (0.97, 0.9999, 0.98)
     assert (space["learning_rate"]["high"], space["learning_rate"]["default"]) == (0.01, 0.01)
-    called = json.loads(json.loads(str(made.files["run.json"]))["variables"]["SB3_CALL"])
-    assert called["hyperparameters"] == {"n_steps": "", "gamma": "", "learning_rate": "lin_"}
+    assert json.loads(json.loads(str(made.files["run.json"]))["command"][3]) == {"schedules": ["learning_rate"]}
     assert table["budget_steps"] == 100_000 and "n_envs, policy" in [term.theirs for term in made.left]
     (tmp_path / "hyperparams_opt.py").unlink()
     _, table = read(f"{tmp_path}/hyperparams/ppo.yml#CartPole-v1", "rl_zoo")
     assert table["space"]["n_steps"] == {"type": "choice", "values": [12, 24, 48], "default": 24}
+    assert not {"n_timesteps", "n_envs"} & table["space"].keys()
     for name, reason in (("", "name one"), ("#Wrapped-v0", "frame_stack"), ("#Cart", "unknown entry")):
         with pytest.raises(Refused, match=reason):
             imported(f"{tmp_path}/hyperparams/ppo.yml{name}")

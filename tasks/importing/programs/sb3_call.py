@@ -1,4 +1,4 @@
-"""Runs a Stable-Baselines3 program unchanged: `python -m sb3_call`, with what is to run in the variable SB3_CALL.
+"""Runs a Stable-Baselines3 program unchanged: `python -m sb3_call HOW PROGRAM ARGUMENTS`, of a file or a module.
 
 Its model gets the seed of the run and the parameters that no option takes, learns for the steps of the budget, reports
 the mean return of its training episodes, and is left for the judge with its normalisation. Where time is over, learning
@@ -24,13 +24,10 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.utils import set_random_seed
 
-HOW: dict[str, Any] = {
-    "program": "",  # a file, or a module
-    "arguments": [],  # of its command line
-    "class": "", "keywords": [],  # parameters that the constructor of this class gets, whatever the program gives it
-    "hyperparameters": {},  # parameters of RL Zoo, each with what precedes its value, as in `lin_0.001`
-} | json.loads(os.environ["SB3_CALL"])  # fmt: skip
+HOW: dict[str, Any] = json.loads(sys.argv[1])
+"""`class`: whose constructor gets the parameters; without it they are RL Zoo's, those in `schedules` to begin with."""
 PARAMS: dict[str, Any] = json.loads(os.environ["AR_PARAMS_JSON"])
+STEPS = PARAMS.pop("total_timesteps", 0)
 SEED = int(os.environ["AR_SEED"]) % 2**31
 MODEL = Path(os.environ["AR_MODEL_DIR"])
 REPORT_SECONDS = 0.5
@@ -71,8 +68,7 @@ def leave(model: Any) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     saved(model, MODEL / "half.zip")
     (MODEL / "half.zip").replace(MODEL / "model.zip")
-    kinds = (kind for kind in type(model).__mro__ if kind.__module__.startswith(("stable_baselines3", "sb3_contrib")))
-    kind = next(kinds)
+    kind = next(one for one in type(model).__mro__ if one.__module__.startswith(("stable_baselines3", "sb3_contrib")))
     (MODEL / "model.json").write_text(json.dumps([kind.__module__, kind.__name__]))
     if normalize := model.get_vec_normalize_env():
         normalize.save(MODEL / "vecnormalize.pkl")
@@ -86,7 +82,7 @@ def save(self: Any, *args: Any, **options: Any) -> None:
 
 
 def setup_learn(self: Any, total_timesteps: int, *args: Any, **options: Any) -> tuple[int, Any]:
-    total, callback = prepared(self, PARAMS.get("total_timesteps") or total_timesteps, *args, **options)
+    total, callback = prepared(self, STEPS or total_timesteps, *args, **options)
     curve = Curve()
     curve.init_callback(self)
     both = CallbackList([callback, curve])
@@ -94,14 +90,14 @@ def setup_learn(self: Any, total_timesteps: int, *args: Any, **options: Any) -> 
     return total, both
 
 
-def give_keywords(name: str, values: dict[str, Any]) -> None:
-    """Have the constructor of an algorithm take these values, whatever the program gives it."""
+def give_keywords(name: str) -> None:
+    """Have the constructor of an algorithm take the parameters, whatever the program gives it."""
     kind: Any = getattr(stable_baselines3, name, None) or getattr(importlib.import_module("sb3_contrib"), name)
     begin = kind.__init__
 
     @functools.wraps(begin)
     def __init__(self: Any, *args: Any, **options: Any) -> None:
-        begin(self, *args, **{**options, **values})
+        begin(self, *args, **{**options, **PARAMS})
 
     kind.__init__ = __init__
 
@@ -121,15 +117,13 @@ def main() -> None:
     BaseAlgorithm.save, BaseAlgorithm._setup_learn = save, setup_learn
     signal.signal(signal.SIGTERM, end)
     set_random_seed(SEED)
-    if keywords := {name: PARAMS[name] for name in HOW["keywords"] if name in PARAMS}:
-        give_keywords(HOW["class"], keywords)
-    zoo = [
-        f"{name}:{(f'{prefix}{PARAMS[name]}' if prefix else PARAMS[name])!r}"
-        for name, prefix in HOW["hyperparameters"].items()
-        if name in PARAMS
-    ]
-    program = HOW["program"]
-    sys.argv = [program, *HOW["arguments"], *(["--hyperparams", *zoo] if zoo else [])]
+    sys.argv = sys.argv[2:]
+    program = sys.argv[0]
+    if "class" in HOW:
+        give_keywords(HOW["class"])
+    elif PARAMS:
+        begun = {name: f"lin_{PARAMS[name]}" for name in HOW["schedules"] if name in PARAMS}
+        sys.argv += ["--hyperparams", *(f"{name}:{value!r}" for name, value in {**PARAMS, **begun}.items())]
     if program.endswith(".py"):
         sys.path[0] = str(Path(program).parent.resolve())
         runpy.run_path(program, run_name="__main__")

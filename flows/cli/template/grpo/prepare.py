@@ -1,19 +1,10 @@
 """Makes the questions, and fetches the model: `python prepare.py FOLDER`. Put your own questions into `questions`."""
 
+import json
 import random
-from dataclasses import dataclass
 from pathlib import Path
 
-from making import Place, base_model, distinct, identity, run, settings_of, split, write
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The keys of prepare.settings. A model is a name on the hub, or the absolute path of a folder."""
-
-    model: str = "HuggingFaceTB/SmolLM2-135M-Instruct"
-    model_revision: str = "main"
-    questions: int = 3000
+from making import SPLITS, Place, base_model, distinct, identity, run, split, write
 
 
 def questions(many: int) -> list[dict[str, str]]:
@@ -27,12 +18,11 @@ def questions(many: int) -> list[dict[str, str]]:
 
 
 def main(folder: Path) -> None:
-    settings = settings_of(Settings, folder)
-    rows = questions(settings.questions)
-    judged = {name: len(rows) // 10 for name in ("search", "confirm", "report")}
-    held = sum(judged.values())
-    write(folder, train=rows[held:], judge=split(rows[:held], judged))
-    base_model(Place("model", settings.model, settings.model_revision), folder / "data" / "base")
+    settings = json.loads((folder / "settings.json").read_text())  # prepare.settings of environment.toml
+    rows = questions(settings["questions"])
+    tenth = len(rows) // 10
+    write(folder, train=rows[3 * tenth :], judge=split(rows[: 3 * tenth], dict.fromkeys(SPLITS, tenth)))
+    base_model(Place("model", settings["model"], settings["model_revision"]), folder / "data" / "base")
 
 
 if __name__ == "__main__":
