@@ -100,7 +100,7 @@ def asked(name: str, settings: dict[str, Any], options: argparse.Namespace) -> d
 
 def completed(model: Path, request: dict[str, Any]) -> list[dict[str, Any]]:
     """The generator's replies to one request."""
-    told = "".join(json.dumps(line) + "\n" for line in ({"batch": 64}, request, {"end": True}))
+    told = json.dumps(request | {"batch": 64}) + "\n"
     command: list[str | Path] = [sys.executable, "-I", "-B", GENERATOR, "transformers", model, "auto"]
     done = subprocess.run(command, input=told, capture_output=True, text=True, check=False)
     replies = [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,21 +1,11 @@
-"""GSM8K as a verifiers taskset: math-verify, which verifiers brings, compares the boxed answer.
-
-Read from a JSONL file: {"id": "...", "question": "...", "answer": "18"}, a question a line. `prompt` and `reward` are
-the judge's, and training's too: prime-rl trains with this file, and so does the trainer grpo where `program` lists it.
-"""
+"""GSM8K: math-verify, which verifiers brings, compares the boxed answer. Judge and training use it."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
-import verifiers.v1 as vf
 from math_verify import parse, verify
 from math_verify.errors import TimeoutException
-
-__all__ = ["Questions"]
 
 SYSTEM = "Work the problem out step by step. End with the answer, a number without its unit, in \\boxed{}."
 LONGEST = 500
@@ -51,33 +41,3 @@ def boxed(text: str) -> str:
         if depth == 0:
             return text[begin:at].strip(" .\n")
     return ""
-
-
-class Data(vf.TaskData):
-    """A question and its answer."""
-
-    answer: str
-
-
-class Question(vf.Task[Data]):
-    """One problem."""
-
-    @vf.reward(weight=1.0)
-    async def correct(self, trace: vf.Trace) -> float:
-        return reward(str(self.data.prompt), trace.last_reply, self.data.answer)
-
-
-class Config(vf.TasksetConfig):
-    """The file with the questions."""
-
-    path: str = ""
-
-
-class Questions(vf.Taskset[Question, Config]):
-    """The questions of one file, in its order."""
-
-    def load(self) -> Iterator[Question]:
-        with Path(self.config.path).open() as lines:
-            for row in map(json.loads, lines):
-                data = Data(id=row["id"], prompt=row["question"], system_prompt=SYSTEM, answer=row["answer"])
-                yield Question(data, self.config.task)

@@ -5,10 +5,8 @@
 BACKEND `transformers` loads the model's directory by transformers, `vllm` by vLLM, and `openai` asks an endpoint of
 others for the model of that name, by the package `openai`. It is told no answer, and is spoken to in lines of JSON:
 
-    <- {"batch": 64, ...}                               how to work: the fields of `How`
+    <- {"prompts": [[{"role": "user", "content": "3+4"}], ...], "samples": 16, ...}     the fields of `Request`
     -> {"ready": true}
-    <- {"prompts": [[{"role": "user", "content": "3+4"}], ...], "samples": 16, "temperature": 1.0, "max_tokens": 64,
-        "seed": 1}
     -> {"index": 0, "completions": [{"text": "7", "truncated": false}, ...], "tokens": 48}     for each, in any order;
     -> {"index": 1, "error": "..."}                     or why there is none
 
@@ -49,9 +47,14 @@ class CannotGenerate(Exception):
 
 
 @dataclass(frozen=True)
-class How:
-    """Settings; each backend reads the fields that it needs."""
+class Request:
+    """Prompts to complete, `samples` times each, and how; each backend reads the fields that it needs."""
 
+    prompts: list[list[dict[str, Any]]]
+    samples: int
+    temperature: float  # 0: the likeliest tokens
+    max_tokens: int
+    seed: int
     tokenizer: str = ""  # a directory; empty for the model's own
     batch: int = 256  # completions at a time, by transformers
     vllm_args: dict[str, Any] = field(default_factory=dict)
@@ -61,16 +64,10 @@ class How:
     retries: int = 4
     request_seconds: float = 300.0
 
-
-@dataclass(frozen=True)
-class Request:
-    """Prompts to complete, `samples` times each; at temperature 0 with the likeliest tokens."""
-
-    prompts: list[list[dict[str, Any]]]
-    samples: int
-    temperature: float
-    max_tokens: int
-    seed: int
+    @classmethod
+    def heard(cls) -> Request:
+        """What the judge asks for."""
+        return cls(**json.loads(sys.stdin.readline()))
 
     def seed_of(self, *words: int) -> int:
         """A seed of 31 bits, for a part of the request."""
@@ -84,17 +81,12 @@ def main() -> int:
     with os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace") as out:
         os.dup2(2, 1)  # libraries print to the log
         try:
-            for reply in BACKENDS[backend](model, device, How(**next_line())):
+            for reply in BACKENDS[backend](model, device):
                 print(json.dumps(reply, ensure_ascii=False), file=out, flush=True)
         except CannotGenerate as why:
             print(json.dumps({"failed": str(why)}, ensure_ascii=False), file=out, flush=True)
             return 1
     return 0
-
-
-def next_line() -> dict[str, Any]:
-    """What the judge says next."""
-    return json.loads(sys.stdin.readline())  # type: ignore[no-any-return]
 
 
 def check_model(folder: Path, words: Path) -> None:
@@ -115,14 +107,15 @@ def check_model(folder: Path, words: Path) -> None:
         raise CannotGenerate(f"refused: {path.relative_to(folder).as_posix()} in {folder.name}: {why}")
 
 
-def by_transformers(model: str, device: str, how: How) -> Iterator[Reply]:
+def by_transformers(model: str, device: str) -> Iterator[Reply]:
     """The model in float32 on one thread, or in bfloat16 on a GPU."""
-    folder, words = Path(model), Path(how.tokenizer or model)
-    check_model(folder, words)
     os.environ |= QUIET
-    import torch
+    import torch  # while the questions are loaded
 
     torch.set_num_threads(1)
+    request = Request.heard()
+    folder, words = Path(model), Path(request.tokenizer or model)
+    check_model(folder, words)
     gpu = device != "cpu" and torch.cuda.is_available()
     if device == "cuda" and not gpu:
         raise CannotGenerate("did not start: device is cuda, and torch finds no GPU")
@@ -131,10 +124,9 @@ def by_transformers(model: str, device: str, how: How) -> Iterator[Reply]:
     if not all(bool(torch.isfinite(weights).all()) for weights in network.parameters()):
         raise CannotGenerate("diverged: the model's weights hold NaN or infinity")
     yield READY
-    request = Request(**next_line())
     try:
         with torch.inference_mode():
-            yield from _generated(request, tokenizer, network, how.batch)
+            yield from _generated(request, tokenizer, network)
     except CannotGenerate:
         raise
     except Exception as wrong:  # also of a foreign template or tokenizer, or for lack of memory
@@ -169,7 +161,7 @@ def ends(model: Path, *more: Any) -> list[int]:
     return sorted({token for some in lists for token in some})
 
 
-def _generated(request: Request, tokenizer: Any, network: Any, batch: int) -> Iterator[Reply]:
+def _generated(request: Request, tokenizer: Any, network: Any) -> Iterator[Reply]:
     import torch
 
     texts = (tokenizer.apply_chat_template(one, tokenize=False, add_generation_prompt=True) for one in request.prompts)
@@ -184,8 +176,8 @@ def _generated(request: Request, tokenizer: Any, network: Any, batch: int) -> It
     alike = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))  # similar lengths: less padding
     rows = [index for index in alike for _ in range(request.samples)]
     held: dict[int, Reply] = {}
-    for first in range(0, len(rows), batch):
-        part = rows[first : first + batch]
+    for first in range(0, len(rows), request.batch):
+        part = rows[first : first + request.batch]
         padded = tokenizer.pad({"input_ids": [prompts[index] for index in part]}, return_tensors="pt")
         made = network.generate(**padded.to(network.device), **how)[:, padded["input_ids"].shape[1] :]
         for index, tokens in zip(part, made.tolist(), strict=True):
@@ -198,22 +190,23 @@ def _generated(request: Request, tokenizer: Any, network: Any, batch: int) -> It
                 yield held.pop(index)
 
 
-def by_vllm(model: str, device: str, how: How) -> Iterator[Reply]:
+def by_vllm(model: str, device: str) -> Iterator[Reply]:
     """The model in vLLM, whose Python runs this program then."""
-    words = how.tokenizer or model
+    request = Request.heard()
+    words = request.tokenizer or model
     check_model(Path(model), Path(words))
     os.environ |= QUIET
     try:
         vllm: Any = __import__("vllm")
         # generation_config: or what a request leaves out is the model's own.
         fixed = {"load_format": "safetensors", "generation_config": "vllm", "trust_remote_code": False}
-        engine = vllm.LLM(model=model, tokenizer=words, **(how.vllm_args | fixed))
+        engine = vllm.LLM(model=model, tokenizer=words, **(request.vllm_args | fixed))
     except Exception as wrong:  # whatever vLLM, torch or the driver raises
         raise CannotGenerate(f"did not start: vLLM: {type(wrong).__name__}: {wrong}") from wrong
     yield READY
-    request, stops = Request(**next_line()), ends(Path(model))
-    for first in range(0, len(request.prompts), how.concurrency):
-        part = request.prompts[first : first + how.concurrency]
+    stops = ends(Path(model))
+    for first in range(0, len(request.prompts), request.concurrency):
+        part = request.prompts[first : first + request.concurrency]
         sampling = [
             vllm.SamplingParams(
                 n=request.samples, temperature=request.temperature, max_tokens=request.max_tokens,
@@ -231,17 +224,18 @@ def by_vllm(model: str, device: str, how: How) -> Iterator[Reply]:
             yield {"index": index, "completions": made, "tokens": tokens}
 
 
-def by_endpoint(model: str, device: str, how: How) -> Iterator[Reply]:
+def by_endpoint(model: str, device: str) -> Iterator[Reply]:
     """A model that somebody else serves by OpenAI's chat completions; the client retries what may pass."""
     import openai
 
+    request = Request.heard()
     client = openai.OpenAI(
-        base_url=how.base_url, api_key=how.key or "none", max_retries=how.retries, timeout=how.request_seconds,
+        base_url=request.base_url, api_key=request.key or "none", max_retries=request.retries,
+        timeout=request.request_seconds,
         # No proxy: a server of this machine is asked, too. Certificates are the system's.
         http_client=openai.DefaultHttpxClient(trust_env=False, verify=ssl.create_default_context()),
     )  # fmt: skip
     yield READY
-    request = Request(**next_line())
 
     def completed(index: int) -> Reply:
         reply: Reply = {"index": index, "completions": [], "tokens": 0}
@@ -259,7 +253,7 @@ def by_endpoint(model: str, device: str, how: How) -> Iterator[Reply]:
             reply["tokens"] += int(answer.usage.completion_tokens)
         return reply
 
-    with ThreadPoolExecutor(how.concurrency) as pool:
+    with ThreadPoolExecutor(request.concurrency) as pool:
         under_way = {pool.submit(completed, index): index for index in range(len(request.prompts))}
         for done in as_completed(under_way):
             try:
@@ -267,7 +261,7 @@ def by_endpoint(model: str, device: str, how: How) -> Iterator[Reply]:
             except (openai.OpenAIError, TypeError, LookupError, AttributeError, ValueError) as why:
                 # What it said may be no answer.
                 words = f"{type(why).__name__}: {why}: {why.__cause__ or ''}".rstrip(": ")
-                yield {"index": under_way[done], "error": words.replace(how.key or "\0", "[key]")}
+                yield {"index": under_way[done], "error": words.replace(request.key or "\0", "[key]")}
 
 
 BACKENDS = {"transformers": by_transformers, "vllm": by_vllm, "openai": by_endpoint}

@@ -63,26 +63,16 @@ class ForeignProcess:
         self._kill()
         self._printed.close()
 
-    def call(self, function: Callable[..., T], *values: Any) -> T:
+    def call(self, function: Callable[..., T], *values: Any, seconds: float | None = None) -> T:
         """What a function of a module returns there; raises ValueError or Misbehaved as it does, or ProcessLost.
 
-        Once a class was called, its object stays there, and is the first value of each function after it.
+        Once a class was called, its object stays there, and is the first value of each function after it. `seconds`:
+        in place of the usual time.
         """
-        self.ask(function, *values)
-        return self.answer()  # type: ignore[no-any-return]
-
-    def ask(self, function: Callable[..., Any], *values: Any) -> None:
-        """Have it called; `answer` waits for what it says."""
-        try:
-            self._talk.send((function, values))
-        except OSError:
-            raise self._lost() from None
-
-    def answer(self, seconds: float | None = None) -> Any:
-        """What was asked for first and is not yet answered. `seconds`: in place of the usual time."""
         most = self._seconds if seconds is None else seconds
         deadline = time.monotonic() + most
         try:
+            self._talk.send((function, values))
             while not self._talk.poll(min(POLL_SECONDS, most)):
                 self._check()
                 if self._process.poll() is not None and not self._talk.poll():  # what it has forked holds the other end
@@ -95,7 +85,7 @@ class ForeignProcess:
             raise self._lost() from None
         if error is not None:
             raise error
-        return value
+        return value  # type: ignore[no-any-return]
 
     def _lost(self) -> ProcessLost:
         with contextlib.suppress(subprocess.TimeoutExpired):  # it closes its end a moment before it has ended

@@ -45,15 +45,14 @@ class Taskset(ForeignProcess):
         total deadline, on the monotonic clock.
         """
         super().__init__(None, LOAD_SECONDS, check, "taskset")
-        self._ids, self._each, self._ends = ids, seconds, ends
-        self.ask(_Tasks, file, pool, list(ids))
+        self._file, self._pool, self._ids, self._each, self._ends = file, pool, list(ids), seconds, ends
 
     def prompts(self, lines: Sequence[int]) -> list[Prompt]:
-        """The prompts of the questions in those lines. Call it first, and once: it waits until the taskset is loaded.
+        """Load the taskset; the prompts of the questions in those lines.
 
         Raises ValueError: the file has no taskset of these questions, or one is not asked in text.
         """
-        self.answer()
+        self.call(_Tasks, self._file, self._pool, self._ids)
         return self.call(_Tasks.prompts, list(lines))
 
     def rewards(self, answered: Iterable[tuple[int, str]]) -> list[float]:
@@ -67,8 +66,7 @@ class Taskset(ForeignProcess):
         if (left := self._ends - time.monotonic()) <= 0:
             raise Misbehaved(f"{which}: out of time")
         try:
-            self.ask(_Tasks.reward, line, completion)
-            reward: float | None = self.answer(min(self._each, left))
+            reward = self.call(_Tasks.reward, line, completion, seconds=min(self._each, left))
         except ProcessLost as lost:
             raise Misbehaved(f"{which}: {lost}: have it end, or raise [text] reward_seconds") from lost
         except ValueError as failed:

@@ -17,8 +17,7 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -27,7 +26,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from environments.judges import BlockUnits, Candidate, ComparisonBlock, Exam, Judge, Misbehaved, Use
-from environments.judges._taskset import Taskset
+from environments.judges._taskset import Prompt, Taskset
 from environments.recipe import DATA, JUDGE
 from environments.score import Score
 
@@ -64,54 +63,6 @@ class Reply(BaseModel):
     completions: tuple[Completion, ...] = ()
     tokens: int = 0
     error: str = ""
-
-
-class Talk:
-    """The connection to the generator, with a deadline per answer."""
-
-    def __init__(self, candidate: Candidate, answer_seconds: float) -> None:
-        self._candidate, self._answer_seconds = candidate, answer_seconds
-        self._when = "before it was ready"
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        """The settings, with which it begins to load the model; then a request."""
-        with self._telling_when():
-            self._candidate.send(json.dumps(message).encode() + b"\n", self._answer_seconds)
-
-    def wait_until_ready(self, seconds: float) -> None:
-        if not self._receive(LINE_BYTES, seconds).ready:
-            raise Misbehaved("the generator did not say that it is ready")
-
-    def replies(self, prompts: int, samples: int, most_bytes: int) -> list[Reply]:
-        """The replies to each prompt of a request, in order."""
-        made: dict[int, Reply] = {}
-        while len(made) < prompts:
-            self._when = f"after {len(made)} of {prompts} answers"
-            reply = self._receive(LINE_BYTES + most_bytes, self._answer_seconds)
-            many = 0 if reply.error else samples
-            if reply.index in made or not 0 <= reply.index < prompts or len(reply.completions) != many:
-                raise Misbehaved(f"{self._when}: the generator answered what it was not asked, prompt {reply.index}")
-            made[reply.index] = reply
-        return [made[index] for index in range(prompts)]
-
-    def _receive(self, limit: int, seconds: float) -> Reply:
-        with self._telling_when():
-            line = self._candidate.receive_line(limit, seconds)
-        try:
-            reply = Reply.model_validate_json(line)
-        except ValidationError as wrong:
-            text = _plain(line.decode(errors="replace"))
-            raise Misbehaved(f"{self._when}: the generator answered in another form: {text}") from wrong
-        if reply.failed:
-            raise Misbehaved(_plain(reply.failed))
-        return reply
-
-    @contextmanager
-    def _telling_when(self) -> Iterator[None]:
-        try:
-            yield
-        except Misbehaved as wrong:
-            raise Misbehaved(f"{self._when}: {wrong}") from wrong
 
 
 def _plain(text: str) -> str:
@@ -203,21 +154,14 @@ class Text(Judge):
         ends = time.monotonic() + self.total_seconds
         for_draw, for_samples = np.random.SeedSequence(exam.seed).spawn(2)
         file = pool_file(exam.prepared, exam.use)
-        talk = Talk(candidate, self.answer_seconds)
         try:
             pool = read_pool(file)
             questions = self._drawn(share_of(pool, exam.block), exam.block, for_draw)
-            talk.send(self._how(exam.prepared / DATA / BASE))  # it loads the model while the taskset is loaded here
             ids = [question["id"] for question in pool]
             with Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds, ends, exam.check) as taskset:
                 prompts = taskset.prompts([question["line"] for question in questions])
-                talk.wait_until_ready(self.start_seconds)
-                talk.send({
-                    "prompts": prompts, "samples": self.samples, "temperature": self.temperature,
-                    "max_tokens": self.max_tokens,
-                    "seed": int(for_samples.generate_state(1)[0]) >> 1,  # 31 bits: libraries pass it to a C int
-                })  # fmt: skip
-                answers = talk.replies(len(prompts), self.samples, self.samples * self.max_tokens * TOKEN_BYTES)
+                seed = int(for_samples.generate_state(1)[0]) >> 1  # 31 bits: libraries pass it to a C int
+                answers = self._replies(candidate, self._request(prompts, seed, exam.prepared / DATA / BASE))
                 rewards = [
                     taskset.rewards((question["line"], one.text) for one in answer.completions)
                     for question, answer in zip(questions, answers, strict=True)
@@ -244,16 +188,49 @@ class Text(Judge):
         order = np.random.default_rng(seed).permutation(len(share))
         return [share[index] for index in order[: many or None]]
 
-    def _how(self, base: Path) -> dict[str, Any]:
-        """The generator's settings; an API key is never part of a command line.
+    def _request(self, prompts: Sequence[Prompt], seed: int, base: Path) -> dict[str, Any]:
+        """What the generator is to do, and how; an API key is never part of a command line.
 
         If the recipe has made a base model, its tokenizer replaces the trained model's: a chat template is a program,
         which could compute the answer and put it into the prompt.
         """
         return {
-            "batch": self.batch, "vllm_args": self.vllm_args, "base_url": self.endpoint.base_url,
-            "key": os.environ.get(self.endpoint.key_variable, ""), "tokenizer": str(base) if base.is_dir() else "",
+            "prompts": prompts, "samples": self.samples, "temperature": self.temperature,
+            "max_tokens": self.max_tokens, "seed": seed, "batch": self.batch, "vllm_args": self.vllm_args,
+            "base_url": self.endpoint.base_url, "key": os.environ.get(self.endpoint.key_variable, ""),
+            "tokenizer": str(base) if base.is_dir() else "",
         }  # fmt: skip
+
+    def _replies(self, candidate: Candidate, request: Mapping[str, Any]) -> list[Reply]:
+        """The generator's replies to each prompt of a request, in order."""
+        prompts, most = len(request["prompts"]), LINE_BYTES + self.samples * self.max_tokens * TOKEN_BYTES
+        made: dict[int, Reply] = {}
+        when = "before it was ready"
+        try:
+            candidate.send(json.dumps(request).encode() + b"\n", self.answer_seconds)
+            if not _reply(candidate.receive_line(LINE_BYTES, self.start_seconds)).ready:
+                raise Misbehaved("the generator did not say that it is ready")
+            while len(made) < prompts:
+                when = f"after {len(made)} of {prompts} answers"
+                reply = _reply(candidate.receive_line(most, self.answer_seconds))
+                many = 0 if reply.error else self.samples
+                if reply.index in made or not 0 <= reply.index < prompts or len(reply.completions) != many:
+                    raise Misbehaved(f"the generator answered what it was not asked, prompt {reply.index}")
+                made[reply.index] = reply
+        except Misbehaved as wrong:
+            raise Misbehaved(f"{wrong} ({when})") from wrong
+        return [made[index] for index in range(prompts)]
+
+
+def _reply(line: bytes) -> Reply:
+    try:
+        reply = Reply.model_validate_json(line)
+    except ValidationError as wrong:
+        said = _plain(line.decode(errors="replace"))
+        raise Misbehaved(f"the generator answered in another form: {said}") from wrong
+    if reply.failed:
+        raise Misbehaved(_plain(reply.failed))
+    return reply
 
 
 def pool_file(prepared: Path, use: Use) -> Path:

@@ -43,7 +43,7 @@ from safetensors import safe_open
 from _program import Cancelled, Config, Failed, ProgressFile, main, parse
 
 HARNESSES = Path(__file__).with_name("prime_rl_parts") / "harnesses"
-"""Our verifiers harness, which prime-rl's processes import by its name alone."""
+"""Our verifiers harness and taskset, which prime-rl's processes import by their name alone."""
 PORT = 8000
 """The first of six, and 21,000 above it that of vLLM's router: the sandbox has ports of its own."""
 CURVE_STEPS = 4
@@ -178,7 +178,7 @@ class Run:
 
     def _source(self, name: str, questions: Path) -> dict[str, Any]:
         agent = {"harness": {"id": "ask_once"}, "runtime": {"type": "subprocess"}, "timeout": {"scoring": 30.0}}
-        return {"name": name, "env": {"taskset": {"id": "taskset", "path": str(questions)}, "agent": agent}}
+        return {"name": name, "env": {"taskset": {"id": "ask_once", "path": str(questions)}, "agent": agent}}
 
     def variables(self) -> dict[str, str]:
         """The environment of prime-rl's processes: ours, with its own Python first, and nothing fetched."""

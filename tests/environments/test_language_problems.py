@@ -25,6 +25,7 @@ import pytest
 import environments
 from environments.judges._taskset import Taskset
 from tasks.importing._original import flat
+from tasks.trainers import prime_rl
 from tasks.trainers.prime_rl import Settings, as_tables, at
 from tests.support.web import Handler, serving
 
@@ -184,21 +185,27 @@ def test_answers_are_compared_by_their_value() -> None:
     assert last == [1.0, 0.0, 0.0, 0.0], "the last box of a reply is the answer"
 
 
+PRIME_RL = Path(prime_rl.__file__).parent / "prime_rl_parts/harnesses/ask_once.py"
+
+
 @pytest.mark.parametrize(
     ("name", "reply", "answer"),
     [("gsm8k", r"\boxed{18}", "18"), ("reverse_text", "<reversed_text>ba</reversed_text>", "ba")],
 )
-def test_the_judge_scores_with_each_taskset(tmp_path: Path, name: str, reply: str, answer: str) -> None:
-    pool = tmp_path / "search.jsonl"
-    lines(pool, [{"id": f"{at:016x}", "question": f"Q{at}", "answer": answer} for at in range(2)])
-    file, ids = environments.find(name) / "taskset.py", [f"{at:016x}" for at in range(2)]
-    with Taskset(file, pool, ids, 30, time.monotonic() + 600) as taskset:
+@pytest.mark.parametrize("file", ["taskset.py", PRIME_RL], ids=["functions", "verifiers"])
+def test_the_judge_asks_and_scores_by_functions_and_by_the_verifiers_taskset_that_prime_rl_makes_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path, name: str, reply: str, answer: str
+) -> None:
+    pool, folder, ids = tmp_path / "search.jsonl", environments.find(name), [f"{at:016x}" for at in range(2)]
+    lines(pool, [{"id": id, "question": f"Q{at}", "answer": answer} for at, id in enumerate(ids)])
+    monkeypatch.syspath_prepend(folder)
+    with Taskset(folder / file, pool, ids, 30, time.monotonic() + 600) as taskset:
         ((system, user),) = taskset.prompts([1])
         assert taskset.rewards([(0, reply), (1, reply), (1, "no idea")]) == [1.0, 1.0, 0.0]
-    assert [system, user] == module(name, "taskset.py").prompt("Q1"), "training asks in the same words"
+    assert [system, user] == module(name, "taskset.py").prompt("Q1")
 
 
-def test_training_asks_each_question_once_from_within_its_process() -> None:
+def test_training_asks_each_question_once_from_within_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what it says to the endpoint: verifiers itself is not run."""
     asked: list[tuple[str, str | None, dict[str, Any]]] = []
 
@@ -207,15 +214,19 @@ def test_training_asks_each_question_once_from_within_its_process() -> None:
             asked.append((self.path, self.headers["Authorization"], json.loads(self.body())))
             self.answer(400, b"full")
 
+    theirs = ModuleType("taskset")
+    monkeypatch.setitem(sys.modules, "taskset", theirs)
     ask_once = importlib.import_module("prime_rl_parts.harnesses.ask_once")  # imports verifiers, some seconds
     vf = ask_once.vf
-    data = vf.TaskData(prompt="Q", system_prompt="S")
+    said = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
     with serving(Endpoint) as url:
         chat = ask_once.AskOnce(vf.HarnessConfig(id="ask_once"))
-        ended = asyncio.run(chat.launch(SimpleNamespace(model="m"), None, None, f"{url}/v1", "secret", {}, data))
-    messages = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
-    assert asked == [("/v1/chat/completions", "Bearer secret", {"model": "m", "messages": messages})]
-    assert (ended.exit_code, ended.stderr) == (1, "full")
+        for data in (vf.TaskData(prompt="Q", system_prompt="S"), vf.TaskData(prompt=said)):
+            ended = asyncio.run(chat.launch(SimpleNamespace(model="m"), None, None, f"{url}/v1", "secret", {}, data))
+            assert (ended.exit_code, ended.stderr) == (1, "full")
+    assert asked == [("/v1/chat/completions", "Bearer secret", {"model": "m", "messages": said})] * 2
+    theirs.__dict__.update(__all__=["Own"], Own=type("Own", (vf.Taskset,), {}))
+    assert importlib.reload(ask_once).Asked is theirs.Own, "a taskset that is one of verifiers is asked itself"
 
 
 # Arithmetic

@@ -39,9 +39,6 @@ def reward(question, completion, answer):
 GENERATOR_OF = """\
 import json, sys
 
-def hear():
-    return json.loads(sys.stdin.readline())
-
 def say(told):
     sys.stdout.write(json.dumps(told) + "\\n")
     sys.stdout.flush()
@@ -52,13 +49,12 @@ def text(said, cut=False):
 def right(prompt):
     return str(eval(prompt[-1]["content"]))
 
-how = hear()
+request = json.loads(sys.stdin.readline())
 """
 """What a scripted generator begins with; a body follows it."""
 
 RIGHT = """
 say({"ready": True})
-request = hear()
 for index, prompt in reversed(list(enumerate(request["prompts"]))):
     texts = [text(right(prompt)) for _ in range(request["samples"])]
     say({"index": index, "completions": texts, "tokens": 3 * len(texts)})
@@ -135,10 +131,10 @@ def generate(
     backend: str, model: object, asked: dict[str, Any], python: str | Path = sys.executable, **how: Any
 ) -> tuple[list[dict[str, Any]], str]:
     """What the generator says to a request, and what it prints besides."""
-    lines = [{"batch": 64, "concurrency": 8, "retries": 2, "request_seconds": 20.0} | how, asked]
+    line = {"batch": 64, "concurrency": 8, "retries": 2, "request_seconds": 20.0} | how | asked
     done = subprocess.run(
         [str(python), "-I", "-B", str(GENERATOR), backend, str(model), "cpu"],
-        input="".join(json.dumps(line) + "\n" for line in lines), capture_output=True, text=True,
+        input=json.dumps(line) + "\n", capture_output=True, text=True,
     )  # fmt: skip
     return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
@@ -163,7 +159,6 @@ def answers(folder: Path) -> list[dict[str, Any]]:
 
 HALF = """
 say({"ready": True})
-request = hear()
 for index, prompt in enumerate(request["prompts"]):
     texts = [text(right(prompt) if at % 2 else "none", cut=not at) for at in range(request["samples"])]
     say({"index": index, "completions": texts, "tokens": 5 * len(texts)})
@@ -186,8 +181,12 @@ def test_a_unit_is_the_mean_reward_of_a_questions_samples_and_the_rest_stands_be
 
 def test_the_seed_draws_the_questions_and_their_order_and_the_samples(tmp_path: Path) -> None:
     def asked(seed: int) -> tuple[list[str], dict[str, Any]]:
-        spy = RIGHT.replace("request = hear()", "request = hear()\nopen('log', 'w').write(json.dumps(request))")
-        judged(spy, tmp_path, exam(tmp_path, questions(40), seed), questions=10)
+        judged(
+            "open('log', 'w').write(json.dumps(request))\n" + RIGHT,
+            tmp_path,
+            exam(tmp_path, questions(40), seed),
+            questions=10,
+        )
         return [kept["question"] for kept in answers(tmp_path)], json.loads((tmp_path / "log").read_text())
 
     assert asked(1) == asked(1)
@@ -224,10 +223,14 @@ def test_the_blocks_of_a_comparison_share_out_the_pool() -> None:
 @pytest.mark.parametrize(
     ("body", "change", "words"),
     [
-        ("say({'failed': 'diverged: NaN'})", (), "^diverged: NaN$"),
-        ("say(UP); hear(); import time; time.sleep(60)", (), "after 0 of 2 answers: did not answer within"),
-        ("say(UP); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", (), "bytes where one line was due"),
-        ("say(UP); say({'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}); hear()", (), "not asked, prompt 2"),
+        ("say({'failed': 'diverged: NaN'})", (), r"^diverged: NaN \(before it was ready\)$"),
+        ("say(UP); import time; time.sleep(60)", (), r"did not answer within 2 s \(after 0 of 2 answers\)"),
+        ("say(UP); sys.stdout.write('x' * 10**6); sys.stdout.flush()", (), "bytes where one line was due"),
+        (
+            "say(UP); say({'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}); sys.stdin.read()",
+            (),
+            "not asked, prompt 2",
+        ),
         (RIGHT, ("def reward(", "def rewards("), "has no function reward, and exports 0 subclasses of vf.Taskset"),
         (RIGHT, ("return ", "return float('nan') * "), "the reward of question 0+. is nan, not a finite number"),
         (RIGHT, ("return ", "raise SystemExit(0); "), "the reward of question 0+. failed .SystemExit: 0"),

@@ -76,7 +76,7 @@ def test_the_engine_s_file_has_the_parameters_and_above_them_what_is_the_engine_
     place = "orchestrator.train.source"
     run.train = f"[[{place}]]\nname = 'theirs'\nenv.taskset.id = 'theirs'\ncurriculum.gates.a.type = 'x'\n"
     [source] = at(run.overlay(), place)
-    assert source["env"]["taskset"] == {"id": "taskset", "path": str(run.questions)} and source["name"] == "train"
+    assert source["env"]["taskset"] == {"id": "ask_once", "path": str(run.questions)} and source["name"] == "train"
     assert source["curriculum"] == {"gates": {"a": {"type": "x"}}}, "what is said beside the questions is kept"
     (run.data / "curve.jsonl").write_text("{}\n")
     curve = run.overlay()["orchestrator"]["eval"]
