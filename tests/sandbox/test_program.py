@@ -49,11 +49,12 @@ def test_a_start_that_is_broken_off_leaves_no_process_and_nothing_open(
 ) -> None:
     begun: list[Program] = []
 
-    def break_off(program: Program) -> bool:
-        begun.append(program)
-        raise fault
+    def break_off(program: Program, seconds: float) -> None:
+        if not begun:
+            begun.append(program)
+            raise fault
 
-    monkeypatch.setattr(Program, "_hear", break_off)
+    monkeypatch.setattr(Program, "_take_in", break_off)
     with pytest.raises(KeyboardInterrupt if isinstance(fault, KeyboardInterrupt) else CannotStart):
         started(tmp_path, "import time\ntime.sleep(60)", level, "test/off")
     (program,) = begun
