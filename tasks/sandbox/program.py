@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
@@ -258,7 +258,9 @@ class Program:
         self._launch(plan, cwd, pipes)
         self._selector.register(self._report, selectors.EVENT_READ)
         self._take_in(SUPERVISOR_SECONDS)
-        self._selector.register(self._noise, selectors.EVENT_READ)
+        noise = self.process.stderr or self.process.stdout
+        assert noise is not None
+        self._selector.register(noise, selectors.EVENT_READ)
         told = self._told
         if "started" in told:
             return
@@ -283,19 +285,8 @@ class Program:
             )  # fmt: skip
         finally:
             os.close(say)
-        for pipe in self._pipes:
-            self._cleanup.callback(pipe.close)
+        self._cleanup.enter_context(self.process)
         self._cleanup.callback(self._end_supervisor)
-
-    @property
-    def _pipes(self) -> list[IO[bytes]]:
-        """Those to and from the program."""
-        return [pipe for pipe in (self.process.stdin, self.process.stdout, self.process.stderr) if pipe is not None]
-
-    @property
-    def _noise(self) -> IO[bytes]:
-        """The program's standard error, with its standard output unless that is a pipe of its own."""
-        return self._pipes[-1]
 
     @property
     def _status(self) -> int | None:
