@@ -185,8 +185,6 @@ class _Session(TrainingSession):
                 finally:
                     if not self.progress.ready:  # nobody knows how much of it was preparation
                         self.seconds = clock() - program.started
-                if not reason:
-                    program.left_over()  # such as what still writes: it has a second, and is ended
                 # One whose process was killed at its own limit may take that for a fault of the machine.
                 self.failure = None if reason and program.lacked_memory() else self.progress.failure
                 reason = f"said: {self.failure.reason}" if self.failure else reason

@@ -120,8 +120,6 @@ def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, st
             if status is None:
                 failure = f"did not end within {seconds:g} s"
             else:
-                program.left_over()
-                heard = _listen(program, heard)
                 failure = f"{program.describe(status)}\n{program.tail()}".rstrip() if status else ""
         except Stopped as stopped:
             failure = f"was stopped: {stopped}"

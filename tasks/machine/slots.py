@@ -153,9 +153,11 @@ def _obstacle(part: Slot, held: ExitStack) -> str:
         holders = [int(engine.partition(" ")[0]) for engine in map(_noted, part.locks) if orphans.is_alive(engine)]
         return f"{part.name} is held by {describe(holders[0]) if holders else 'a process that has not said which'}"
     for engine in map(_noted, part.locks):
-        if engine and not orphans.is_alive(engine) and (left := orphans.end_left_by(engine)):
-            processes = ", ".join(describe(process.pid) for process in left)
-            return f"{part.name} is still used by what a killed engine left, and does not end: {processes}"
+        if engine and not orphans.is_alive(engine):
+            try:
+                orphans.end(engine, orphans.ENGINE)
+            except TimeoutError as hung:
+                return f"{part.name} is still used by what a killed engine left: {hung}"
     try:
         pids = [pid for uuid in part.gpus for pid in gpus.processes_on(uuid)]
     except GpuError as fault:

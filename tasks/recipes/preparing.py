@@ -230,7 +230,6 @@ def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None
             say(f"{recipe.program}, {passed:.0f} s: {program.tail().rpartition(SAID)[2]}")
         if status:
             return program.describe(status)
-        program.left_over()  # whatever it leaves is ended, at every level
     except Stopped as stopped:
         reason = str(stopped)
     if outputs.excess(made, program.limits):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 from environments import FILE, Environment
 from tasks.sandbox.confinement import Level
@@ -66,12 +65,7 @@ def _beside(name: str) -> str:
 
 
 def _is_left_out(environment: Environment, name: str) -> bool:
-    """Whether the environment has this file or folder, neither listed nor used by its judge."""
-    folder = environment.folder.resolve()
-    path = Path(os.path.realpath(folder / name))
-    # A name may be too long for a file, which Path.exists() raises.
-    if not os.path.exists(path) or not path.is_relative_to(folder) or path in (folder, folder / FILE):  # noqa: PTH110
-        return False
-    listed = [(folder / given).resolve() for given in (*environment.program, *environment.readable)]
-    of_judge = [(folder / word).resolve() for word in environment.judge.command().split()]
-    return not any(map(path.is_relative_to, listed)) and not any(one.is_relative_to(path) for one in of_judge)
+    """Whether a path leads into a file or folder of the environment of which nothing is listed or used by its judge."""
+    used = (*environment.program, *environment.readable, *environment.judge.command().split(), FILE)
+    first, *known = (os.path.normpath(one).partition("/")[0] for one in (name, *used))
+    return first not in known and any(path.name == first for path in environment.folder.iterdir())

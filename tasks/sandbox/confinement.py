@@ -146,13 +146,9 @@ def of(environment: Environment, readable: tuple[Path, ...], writable: tuple[Pat
     made = (environment.prepared / DATA,) if environment.prepared else ()
     listed = (environment.folder / path for path in environment.readable)
     own = interpreter_of(environment.python)
-    seen = dict.fromkeys((*readable, *made, *listed, *visible(own)))
+    theirs = () if own is OWN else own.parts  # of our own Python, all see these
+    seen = dict.fromkeys((*readable, *made, *listed, *theirs, *own.editable))
     return VisiblePaths(tuple(seen), writable, environment.network, environment.device != "cpu", own)
-
-
-def visible(python: Interpreter) -> tuple[Path, ...]:
-    """What programs see of an interpreter, besides what all see: our own Python."""
-    return (*(() if python is OWN else python.parts), *python.editable)
 
 
 def _seen(view: VisiblePaths) -> list[Path]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import selectors
 import shutil
 import signal
@@ -26,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
@@ -257,10 +256,11 @@ class Program:
         self._selector = selectors.DefaultSelector()
         self._cleanup.callback(self._selector.close)
         self._launch(plan, cwd, pipes)
-        self._hear()
-        os.set_blocking(self._noise.fileno(), False)
-        self._selector.register(self._noise, selectors.EVENT_READ)
         self._selector.register(self._report, selectors.EVENT_READ)
+        self._take_in(SUPERVISOR_SECONDS)
+        noise = self.process.stderr or self.process.stdout
+        assert noise is not None
+        self._selector.register(noise, selectors.EVENT_READ)
         told = self._told
         if "started" in told:
             return
@@ -285,32 +285,12 @@ class Program:
             )  # fmt: skip
         finally:
             os.close(say)
-        for pipe in self._pipes:
-            self._cleanup.callback(pipe.close)
+        self._cleanup.enter_context(self.process)
         self._cleanup.callback(self._end_supervisor)
-
-    def _hear(self) -> bool:
-        """Take in what the supervisor reports next; False when it has ended, or is silent for SUPERVISOR_SECONDS."""
-        ready, _, _ = select.select([self._report], [], [], SUPERVISOR_SECONDS)
-        chunk = os.read(self._report, 2**16) if ready else b""
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        for line in lines:
-            self._told |= json.loads(line)  # only the supervisor holds the other end
-        return bool(chunk)
-
-    @property
-    def _pipes(self) -> list[IO[bytes]]:
-        """Those to and from the program."""
-        return [pipe for pipe in (self.process.stdin, self.process.stdout, self.process.stderr) if pipe is not None]
-
-    @property
-    def _noise(self) -> IO[bytes]:
-        """The program's standard error, with its standard output unless that is a pipe of its own."""
-        return self._pipes[-1]
 
     @property
     def _status(self) -> int | None:
-        """Its exit status, once its supervisor has told it."""
+        """Its exit status, once its supervisor has told it: none of its processes is left then."""
         status: int | None = self._told.get("status")
         # Like a shell, bubblewrap reports a signal as 128 + its number.
         return 128 - status if status and self._wrapped and 128 < status <= 128 + 64 else status
@@ -322,7 +302,7 @@ class Program:
         self.kill()
 
     def poll(self, seconds: float) -> int | None:
-        """Read its output for at most `seconds`; its exit status once it has ended, else None.
+        """Read its output for at most `seconds`; its exit status once it and all that it left have ended, else None.
 
         Raises Stopped when it exceeded a limit or attacked its supervisor.
         """
@@ -335,9 +315,8 @@ class Program:
                 interrupt.settle()
                 self._take_in(0)  # its last output may just have arrived
             if self._status is None and has_ended:
-                self._lost()
-        else:
-            self._take_in(0)
+                self._end()
+                raise Stopped("its supervisor was killed, and with it all of its processes that could be found")
         return self._status
 
     def terminate(self, grace: float) -> bool:
@@ -351,16 +330,6 @@ class Program:
         while (status := self.poll(0.02)) is None and clock() < deadline:
             pass
         return status
-
-    def left_over(self) -> None:
-        """Wait until the processes that the program left are killed."""
-        deadline = clock() + SUPERVISOR_SECONDS
-        while "over" not in self._told and self.process.poll() is None and clock() < deadline:
-            interrupt.check()
-            self._take_in(0.05)
-        self._take_in(0)
-        if "over" not in self._told:
-            self._lost()
 
     def kill(self) -> None:
         """End all of its processes, and remove what is its own. Safe to call again."""
@@ -377,7 +346,7 @@ class Program:
             self.process.wait()
         with suppress(Stopped):  # it is over anyway
             self._take_in(0)
-        if "over" not in self._told:
+        if self.process.returncode:
             self._end()
 
     def note(self, chunk: bytes) -> None:
@@ -426,10 +395,6 @@ class Program:
             self._group.kill()
         end(self.marker)
 
-    def _lost(self) -> None:
-        self._end()
-        raise Stopped("its supervisor was killed, and with it all of its processes that could be found")
-
     def _usage(self, exact: bool = False) -> ResourceUsage:
         return ResourceUsage.of(self.process.pid, self._disk, exact)
 
@@ -460,16 +425,18 @@ class Program:
             raise Stopped(f"left less than {DISK_RESERVE // MIB} MiB free on the disk, which is kept for others")
 
     def _take_in(self, seconds: float) -> None:
-        """Read its output and the supervisor's messages until `seconds` have passed or it has ended."""
-        deadline = clock() + seconds
+        """Read its output and the supervisor's messages, until `seconds` have passed, a message came or both ended."""
+        deadline, known = clock() + seconds, len(self._told)
         while self._selector.get_map() and (ready := self._selector.select(max(deadline - clock(), 0))):
             for key, _ in ready:
-                if key.fileobj != self._report:
-                    if chunk := self._noise.read(2**20):
-                        self.note(chunk)
-                        continue
-                elif self._hear():
-                    continue
-                self._selector.unregister(key.fileobj)
-            if clock() >= deadline or (seconds and self._status is not None):
+                chunk = os.read(key.fd, 2**20)
+                if not chunk:
+                    self._selector.unregister(key.fileobj)
+                elif key.fileobj == self._report:
+                    *lines, self._rest = (self._rest + chunk).split(b"\n")
+                    for line in lines:
+                        self._told |= json.loads(line)  # only the supervisor holds the other end
+                else:
+                    self.note(chunk)
+            if clock() >= deadline or (seconds and len(self._told) > known):
                 return

@@ -10,7 +10,7 @@ to its session, name or environment. It ends when the last of them is gone; when
 
 On the descriptor `report` it writes JSON lines: `{"started": pid}`, or if the program could not be started
 `{"confining" or "executing": true, "why": text}`; `{"status": n}`, counted as in subprocess, when the program has
-ended; `{"over": true}` when no process is left.
+ended and no process of it is left.
 
 It imports nothing but the standard library. See landlock(7) and linux/landlock.h, prctl(2), capabilities(7).
 """
@@ -71,10 +71,10 @@ def main(plan: dict[str, Any]) -> None:
     with os.fdopen(plan["report"], "w", buffering=1) as tell:
         try:
             _say(tell, started=program)
-            _watch(program, plan["inner"], tell)
+            status = _watch(program, plan["inner"])
         finally:  # whatever happened, even if the engine no longer listens
             _kill_all()
-        _say(tell, over=True)
+        _say(tell, status=status)
     os._exit(0)  # quicker than a normal exit, and there is nothing to clean up
 
 
@@ -146,8 +146,8 @@ def limit(most: dict[str, int]) -> None:
         resource.setrlimit(which, (bound, bound))
 
 
-def _watch(program: int, inner: int, tell: IO[str]) -> None:
-    """Wait for the program's end and report its status, or until the engine wants it killed."""
+def _watch(program: int, inner: int) -> int | None:
+    """Wait for the program's end; its status, or None when the engine wants it killed."""
     while (number := signal.sigwait(_SIGNALS)) != signal.SIGTERM:
         if number == signal.SIGUSR1:
             for pid, depth in list(_descendants()):
@@ -155,8 +155,8 @@ def _watch(program: int, inner: int, tell: IO[str]) -> None:
                     _signal(pid, signal.SIGTERM)
         for pid, status in _reaped():
             if pid == program:
-                _say(tell, status=os.waitstatus_to_exitcode(status))
-                return
+                return os.waitstatus_to_exitcode(status)
+    return None
 
 
 def _kill_all() -> None:

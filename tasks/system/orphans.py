@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
 
 import psutil
 
@@ -20,7 +19,6 @@ SUPERVISOR = "NIGHTSHIFT_SUPERVISOR"
 ENGINE = "NIGHTSHIFT_ENGINE"
 """The engine of both: who takes its slot finds by it what a dead one has left."""
 KILL_SECONDS = 10.0
-SUPERVISOR_SECONDS = 5.0
 
 
 def this_engine() -> str:
@@ -36,57 +34,34 @@ def is_alive(engine: str) -> bool:
     return False
 
 
-def marked(marker: str) -> list[psutil.Process]:
-    """Every live process whose marker is `marker`, or begins with `marker/`."""
-    return [each for each, variables in _live() if f"{variables.get(MARKER, '')}/".startswith(f"{marker}/")]
-
-
-def end(marker: str) -> list[str]:
-    """Kill every process that carries the marker, and those that they start meanwhile; their command lines.
-    TimeoutError when some survive SIGKILL for KILL_SECONDS (they hang in the kernel).
-    """
-    killed: dict[int, str] = {}
-    deadline = clock() + KILL_SECONDS
-    while survivors := marked(marker):
-        if clock() > deadline:
-            raise TimeoutError(f"processes {[p.pid for p in survivors]} of {marker} survive SIGKILL")
-        for process in survivors:
-            with contextlib.suppress(psutil.Error):
-                killed[process.pid] = " ".join(process.cmdline())[:80].strip() or process.name()
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        time.sleep(0.005)
-    return list(killed.values())
-
-
-def end_left_by(engine: str) -> list[psutil.Process]:
-    """End what a dead engine has left; the processes that survive that for SUPERVISOR_SECONDS. Its supervisors are
-    asked, not killed: they find even what has lost the variables. Who ends loses its variables before its files, so
-    that each is waited for.
-    """
-    deadline = clock() + SUPERVISOR_SECONDS
-    left: dict[psutil.Process, bool] = {}
-    while (left := {each: left[each] for each in left if is_live(each)} | _left_by(engine)) and clock() < deadline:
-        for process, is_supervisor in left.items():
-            with contextlib.suppress(psutil.Error):  # it has just ended
-                process.send_signal(signal.SIGTERM if is_supervisor else signal.SIGKILL)
-                process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped its supervisor
-        time.sleep(0.02)
-    return list(left)
-
-
-def _left_by(engine: str) -> dict[psutil.Process, bool]:
-    """Every live process of an engine's programs, and whether it is a supervisor."""
-    return {each: SUPERVISOR in variables for each, variables in _live() if variables.get(ENGINE) == engine}
-
-
-def _live() -> Iterator[tuple[psutil.Process, dict[str, str]]]:
-    """Every live process whose variables this user may read, with them."""
+def marked(value: str, variable: str = MARKER) -> list[psutil.Process]:
+    """Every live process in which the variable is `value`, or begins with `value/`; not those of other users."""
+    found = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # ended meanwhile, or another user's
-            variables = process.environ()
-            if is_live(process):
-                yield process, variables
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if f"{process.environ().get(variable, '')}/".startswith(f"{value}/") and is_live(process):
+                found.append(process)
+    return found
+
+
+def end(value: str, variable: str = MARKER) -> list[str]:
+    """Kill every process that `marked` finds, and those that they start meanwhile; their command lines. Supervisors are
+    asked instead: they find even what has lost the variable. TimeoutError when some survive for KILL_SECONDS (they hang
+    in the kernel).
+    """
+    ended: dict[psutil.Process, str] = {}
+    deadline = clock() + KILL_SECONDS
+    # Who ends loses its variables before its files, so that each is waited for.
+    while left := {*filter(is_live, ended), *marked(value, variable)}:
+        if clock() > deadline:
+            raise TimeoutError(f"processes {[process.pid for process in left]} of {value} survive SIGKILL")
+        for process in left:
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                ended.setdefault(process, " ".join(process.cmdline())[:80].strip() or process.name())
+                process.send_signal(signal.SIGTERM if SUPERVISOR in process.environ() else signal.SIGKILL)
+                process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped its supervisor
+        time.sleep(0.005)
+    return list(ended.values())
 
 
 def is_live(process: psutil.Process) -> bool:

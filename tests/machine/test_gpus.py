@@ -14,23 +14,12 @@ from tasks.machine.gpus import Gpu, find, visible
 from tasks.store.workspace import TrialDir
 from tasks.system.slot import NOWHERE, Slot
 from tasks.trial import Proposal
-from tests.support.nvml import Memory, nvml
+from tests.support.nvml import nvml
 from tests.support.toy import FIT, SANDBOX, quadratic
 
 PAIR = ("GPU-bbbb", "GPU-aaaa")
 FOUR = [Gpu(index, f"GPU-{letter * 4}", "NVIDIA H200") for index, letter in enumerate("abcd")]
 GIB = 2**30
-
-
-def used(**amounts: list[int]) -> Memory:
-    """Bytes in use at each look, by the letter of the GPU; after the last it is lost."""
-
-    def memory(uuid: str) -> SimpleNamespace:
-        if not amounts[uuid[-1]]:
-            raise pynvml.NVMLError_GpuIsLost
-        return SimpleNamespace(total=80 * GIB, used=amounts[uuid[-1]].pop(0))
-
-    return memory
 
 
 @pytest.mark.parametrize(
@@ -63,7 +52,14 @@ def test_a_gpu_that_fails_leaves_the_others_and_one_without_memory_of_its_own_is
 
 
 def test_a_run_tells_what_the_gpus_of_its_slot_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml(monkeypatch, PAIR, memory=used(a=[2 * GIB, GIB], b=[GIB, 5 * GIB]))
+    looks = {"GPU-aaaa": [2 * GIB, GIB], "GPU-bbbb": [GIB, 5 * GIB]}
+
+    def memory(uuid: str) -> SimpleNamespace:
+        if not looks[uuid]:
+            raise pynvml.NVMLError_GpuIsLost
+        return SimpleNamespace(total=80 * GIB, used=looks[uuid].pop(0))
+
+    nvml(monkeypatch, PAIR, memory=memory)
     program = quadratic(tmp_path / "env", fit="import time\ntime.sleep(1.5)\n" + FIT)
     for name, slot, peaks in [("gpus", Slot("gpu-1-0", PAIR), (5 * GIB, 2 * GIB)), ("cpu", NOWHERE, None)]:
         place = TrialDir(tmp_path / name)

@@ -21,22 +21,21 @@ import pytest
 
 import environments
 from environments import Environment
-from environments.limits import Limits
 from environments.plugins import Refused
 from tasks.evaluate import judge_run
 from tasks.machine.gpus import Gpu
 from tasks.machine.slots import Slots, locks_folder, slots_of
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import Isolation
-from tasks.sandbox.program import SAID, Program
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
-from tasks.system.slot import NOWHERE, VISIBLE, Slot, slot_use
+from tasks.system.slot import VISIBLE, slot_use
 from tasks.train import run_program
 from tasks.trial import Proposal
 from tests.support.levels import STRONGEST_AND_NONE, WORKING
 from tests.support.nvml import nvml
-from tests.support.toy import FIT, GREEDY, JUDGE, QUADRATIC, nightshift, quadratic, start
+from tests.support.sandboxed import answers
+from tests.support.toy import FIT, GREEDY, JUDGE, QUADRATIC, quadratic, start
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CARTPOLE = environments.load(environments.find("cartpole"))
@@ -119,20 +118,6 @@ def runs(pid: int) -> bool:
         return False
 
 
-def run(place: Path, level: Level, code: str, slot: Slot, gpu: bool = False) -> str:
-    """The last line that a program prints in a slot."""
-    place.mkdir()
-    (place / "code.py").write_text(code)
-    view = VisiblePaths((place,), (), gpu=gpu)
-    with Program(
-        ["python", "-I", "code.py"], cwd=place, log=place.with_suffix(".log"), marker="slots/1", level=level,
-        view=view, limits=Limits(), slot=slot,
-    ) as program:  # fmt: skip
-        while program.poll(0.02) is None:
-            pass
-        return program.tail().splitlines()[-1].removeprefix(SAID)
-
-
 # One at a time
 
 
@@ -196,14 +181,15 @@ def test_a_program_sees_the_gpus_of_its_slot_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Level
 ) -> None:
     monkeypatch.setenv(VISIBLE, "0,1,3,2")
-    shown = f"import os\nprint(repr(os.environ.get({VISIBLE!r})))"
+    shown = f"import json, os\nprint(json.dumps(os.environ.get({VISIBLE!r})))"
+    gpu = VisiblePaths((), (), gpu=True)
     pairs = slots_of(on("cuda", gpus=2), tmp_path)
     with pairs.hold(give_up) as first, pairs.hold(give_up) as second:
         assert (first.name, second.name) == ("gpu-0-1", "gpu-3-2")
-        assert run(tmp_path / "one", level, shown, first, gpu=True) == "'0,1'"
-        assert run(tmp_path / "two", level, shown, second, gpu=True) == "'3,2'"
-        assert run(tmp_path / "cpu", level, shown, first) == "''"
-    assert run(tmp_path / "none", level, shown, NOWHERE, gpu=True) == "'0,1,3,2'"
+        assert answers(tmp_path / "one", level, shown, gpu, first) == "0,1"
+        assert answers(tmp_path / "two", level, shown, gpu, second) == "3,2"
+        assert answers(tmp_path / "cpu", level, shown, slot=first) == ""
+    assert answers(tmp_path / "none", level, shown, gpu) == "0,1,3,2"
 
 
 def test_a_gpu_that_another_process_uses_is_waited_for_while_no_other_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,44 +279,23 @@ def slots(tmp_path: Path, cores: int = 1, count: int | None = None) -> Slots:
     return Slots.of_cores(tmp_path, cores, None if count is None else range(count))
 
 
-def told_in(place: Path, level: Level, slot: Slot) -> dict[str, list[int]]:
-    """What a program in a slot tells of its cores, before and after it has asked for all of the machine."""
-    told: dict[str, list[int]] = json.loads(run(place, level, TELL, slot))
-    return told
-
-
-def made(folder: Path, cores: int) -> Environment:
-    toml = f"cores = {cores}\n{QUADRATIC}"
-    return environments.load(quadratic(folder, RECORDING_FIT, RECORDING_JUDGE, toml))
-
-
 @several
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_two_programs_side_by_side_never_share_a_core(tmp_path: Path, level: Level) -> None:
-    one, told = slots(tmp_path), dict[str, dict[str, list[int]]]()
-
-    def tell(name: str, slot: Slot) -> None:
-        told[name] = told_in(tmp_path / name, level, slot)
-
-    with one.hold(give_up) as first, one.hold(give_up) as second:
-        threads = [threading.Thread(target=tell, args=pair) for pair in (("a", first), ("b", second))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    with slots(tmp_path).hold(give_up) as first, slots(tmp_path).hold(give_up) as second:
         assert not {*first.cores} & {*second.cores}
-        assert (told["a"]["begun"], told["b"]["begun"]) == ([*first.cores], [*second.cores])
-    for each in told.values():
-        assert len(each["begun"]) == 1
-        if level != "none":
-            assert "refused" not in each, "a library that pins its threads must not fail for it"
-            assert each["widened"] == each["child"] == each["begun"], "it has got further cores"
+        for name, slot in (("a", first), ("b", second)):
+            told = answers(tmp_path / name, level, TELL, slot=slot)
+            assert told["begun"] == [*slot.cores] and len(slot.cores) == 1
+            if level != "none":
+                assert "refused" not in told, "a library that pins its threads must not fail for it"
+                assert told["widened"] == told["child"] == told["begun"], "it has got further cores"
 
 
 @several
 def test_training_and_its_judge_run_on_the_cores_of_the_slot_and_nothing_else_stays_there(tmp_path: Path) -> None:
-    environment, place = made(tmp_path / "env", 1), TrialDir(tmp_path / "trial")
-    place.path.mkdir()
+    folder = quadratic(tmp_path / "env", RECORDING_FIT, RECORDING_JUDGE, f"cores = 1\n{QUADRATIC}")
+    environment, place = environments.load(folder), TrialDir(tmp_path / "trial")
     sandbox = Isolation(WORKING[0])
     with slots(tmp_path).hold(give_up) as first, slots(tmp_path).hold(give_up) as slot:
         assert first.cores != slot.cores
@@ -397,9 +362,8 @@ def test_every_user_of_the_machine_shares_the_slots(one: Slots) -> None:
                 os._exit(1)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-    for folder in locks_folder().parents:
-        if len(folder.parts) > 2:
-            folder.chmod(0o755)
+    for folder in locks_folder().parents[:-2]:
+        folder.chmod(0o755)
     with one.hold(give_up):
         assert as_nobody() == 1
     assert as_nobody() == 0
@@ -407,17 +371,13 @@ def test_every_user_of_the_machine_shares_the_slots(one: Slots) -> None:
         pass
 
 
-NOTES = (
-    """\
-import json, os, time
+NOTES = f"""
+import time
 began = time.clock_gettime(time.CLOCK_BOOTTIME)
 time.sleep(0.05)
-"""
-    + FIT
-    + """
+{FIT}
 (args.out / "interval.json").write_text(json.dumps([began, time.clock_gettime(time.CLOCK_BOOTTIME)]))
 """
-)
 
 
 @pytest.mark.slow
@@ -426,8 +386,6 @@ def test_two_campaigns_that_share_one_slot_never_train_at_the_same_time(
     tmp_path: Path, home: Path, lone_server: str
 ) -> None:
     environment = quadratic(tmp_path / "quadratic", fit=NOTES, toml=f"cores = {CORES}\n{QUADRATIC}")
-    more = nightshift("run", str(environment), "--parallel", "2", "--tracking", "off", server=lone_server)
-    assert more.returncode == 2 and "parallel = 2 slots, but this machine has 1 for quadratic" in more.stderr
     ends = ["--proposer", "random_search", "--trials", "24", *GREEDY, "--tracking", "off"]
     both = [start("run", str(environment), "--name", name, *ends, server=lone_server) for name in ("a", "b")]
     try:

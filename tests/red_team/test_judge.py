@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -120,12 +119,6 @@ ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
         {},
     ),
     (
-        "answers what is no action",
-        "say(READY)\nnext(shown)\nsay(struct.pack(f'<{lanes}q', *[0] * (lanes - 1), 2**62))\ntime.sleep(60)",
-        "answered 4611686018427387904, which is outside 0..1, for the action in lane 3 at step 1",
-        {},
-    ),
-    (
         "answers what is no number and would survive every comparison",
         "say(READY)\nos.read(0, 14 * lanes)\nsay(struct.pack('<4f', 0, 0, float('nan'), 0))\ntime.sleep(60)",
         "answered nan for the action in lane 2 at step 1",
@@ -136,12 +129,6 @@ ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
         "say(READY)\nnext(shown)\nfor _ in range(8 * lanes):\n    say(b'\\0')\n    time.sleep(0.2)",
         NO_ANSWER,
         HASTE,
-    ),
-    (
-        "takes all the time there is",
-        "say(READY)\nfor frame in shown:\n    time.sleep(0.3)\n    say(move(frame))",
-        "the evaluation was not over after 2 s in all",
-        {"control.total_seconds": 2},
     ),
 ]
 
@@ -200,22 +187,14 @@ def _identity(path: Path) -> tuple[object, ...]:
     return status.st_ino, status.st_mode, status.st_mtime_ns, status.st_nlink, content
 
 
-SWAPS: list[tuple[str, Callable[[TrialDir], object], str]] = [
-    ("another content", lambda place: (place.out / "model.bin").write_bytes(b"better!\n"), "out/ has changed"),
-    ("a module", lambda place: (place.workspace / "json.py").write_text("pass"), "the program has changed"),
-]
-
-
-@pytest.mark.parametrize(("what", "swap", "reason"), SWAPS, ids=[what for what, _, _ in SWAPS])
-def test_red_team_what_was_not_trained_is_not_judged(
-    tmp_path: Path, what: str, swap: Callable[[TrialDir], object], reason: str
-) -> None:
+def test_red_team_what_was_not_trained_is_not_judged(tmp_path: Path) -> None:
     """Something outside of any sandbox changes the checkpoint or the program between training and judgement."""
-    environment, place, run = trained(tmp_path, "say(READY)\nplay()", WORKING[0])
-    swap(place)
-    score = judge_run(MARKER, environment, Isolation(WORKING[0]), place, run, SEED)
-    assert score.value is None and score.error is not None and score.error.startswith(reason), what
-    assert not place.judge_log.exists(), "the program was started"
+    for swapped, reason in (("out/model.bin", "out/ has changed"), ("workspace/json.py", "the program has changed")):
+        environment, place, run = trained(tmp_path / Path(swapped).name, "say(READY)\nplay()", WORKING[0])
+        (place.path / swapped).write_bytes(b"better!\n")
+        score = judge_run(MARKER, environment, Isolation(WORKING[0]), place, run, SEED)
+        assert score.value is None and score.error is not None and score.error.startswith(reason)
+        assert not place.judge_log.exists(), "the program was started"
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
@@ -273,9 +252,6 @@ def test_red_team_a_bomb_in_the_checkpoint_goes_off_for_nobody(tmp_path: Path, l
 TIGHT = Wait((5.0 - SPARE_SECONDS) / TIMES, 0.0, 0)  # five seconds
 """Seconds: far more than an honest program in plain Python needs, on a busy machine too."""
 SPENDING = """
-def spend(seconds):
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends: pass
 def each(seconds):
     say(READY)
     for _ in range(30):
@@ -283,8 +259,10 @@ def each(seconds):
         spend(seconds)
         say(move(data))
     play()
+def spend(seconds):
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends: pass
 """
-TRAINING = {"before it is ready": "spend(30)\nsay(READY)\nplay()", "a little before each answer": "each(0.5)"}
 
 
 def allowed(folder: Path, act: str, level: Level) -> Score:
@@ -295,9 +273,10 @@ def allowed(folder: Path, act: str, level: Level) -> Score:
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-@pytest.mark.parametrize("how", TRAINING)
-def test_red_team_training_under_judgement_is_a_crash(tmp_path: Path, level: Level, how: str) -> None:
-    found = allowed(tmp_path, TRAINING[how], level)
+@pytest.mark.parametrize("act", ["spend(30)\nsay(READY)\nplay()", "each(0.5)"])
+def test_red_team_training_under_judgement_is_a_crash(tmp_path: Path, level: Level, act: str) -> None:
+    """Before it is ready, or a little before each answer."""
+    found = allowed(tmp_path, act, level)
     assert found.value is None and "by what the baseline needed" in str(found.error).splitlines()[0], found
 
 

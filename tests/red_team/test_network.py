@@ -8,7 +8,6 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -39,71 +38,65 @@ def raw(family, kind, protocol=0):
         return made.fileno()
 
 t = {name: tuple(value) if isinstance(value, list) else value for name, value in TARGETS.items()}
-abstract = chr(0) + t["abstract"]
 attempt("tcp", lambda: stream(socket.AF_INET, t["tcp"]))
 attempt("udp", lambda: datagram(socket.AF_INET, t["udp"]))
 attempt("unix", lambda: stream(socket.AF_UNIX, t["unix"]))
-attempt("abstract", lambda: stream(socket.AF_UNIX, abstract))
-attempt("unix datagram", lambda: datagram(socket.AF_UNIX, t["unix"] + ".d"))
+attempt("abstract", lambda: stream(socket.AF_UNIX, t["abstract"]))
+attempt("unix datagram", lambda: datagram(socket.AF_UNIX, t["unix datagram"]))
 for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
-    attempt(f"a pair of kind {int(kind)}", lambda: from_a_pair(kind, t["unix"] + ".d"))
+    attempt(f"a pair of kind {int(kind)}", lambda: from_a_pair(kind, t["unix datagram"]))
 attempt("vsock", lambda: raw(40, socket.SOCK_STREAM))
 attempt("alg", lambda: raw(38, socket.SOCK_SEQPACKET))
 model()
 """
 
 
-@dataclass(frozen=True)
-class Listeners:
-    """Sockets of every kind in the engine's own process."""
-
-    targets: dict[str, object]
-    """What TARGETS says of them."""
-    sockets: dict[str, socket.socket]
-
-    def reached(self) -> set[str]:
-        """Who has had a caller or a message since one asked last."""
-        found = set[str]()
-        while ready := select.select(list(self.sockets.values()), [], [], 0)[0]:
-            for made in ready:
-                found |= {name for name, mine in self.sockets.items() if mine is made}
-                if made.type == socket.SOCK_STREAM:
-                    made.accept()[0].close()
-                else:
-                    made.recv(100)
-        return found
+Listeners = dict[str, socket.socket]
 
 
 @pytest.fixture(scope="module")
 def listeners() -> Iterator[Listeners]:
-    """Open while this module's programs run. The folder's name is short, as that of a socket has to be."""
-    abstract = f"red-team-{os.getpid()}"
+    """Sockets of every kind, in the engine's own process, open while this module's programs run. The folder's name is
+    short, as that of a socket has to be."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as closing:
         Path(folder).chmod(0o755)
-        places: dict[str, tuple[int, object]] = {
-            "": (socket.AF_INET, ("127.0.0.1", 0)), "unix": (socket.AF_UNIX, f"{folder}/s"),
-            "abstract": (socket.AF_UNIX, f"\0{abstract}"),
+        places = {
+            "tcp": ("127.0.0.1", 0), "udp": ("127.0.0.1", 0), "unix": f"{folder}/s", "unix datagram": f"{folder}/s.d",
+            "abstract": f"\0red-team-{os.getpid()}",
         }  # fmt: skip
-        made: dict[str, socket.socket] = {}
-        for name, (family, address) in places.items():
-            is_local = family == socket.AF_UNIX
-            stream = made[name or "tcp"] = closing.enter_context(socket.socket(family))
-            datagrams = closing.enter_context(socket.socket(family, socket.SOCK_DGRAM))
-            made[f"{name} datagram" if is_local else "udp"] = datagrams
-            stream.bind(address)
-            stream.listen()
-            datagrams.bind(f"{address}.d" if is_local else address)
+        made: Listeners = {}
+        for name, address in places.items():
+            kind = socket.SOCK_DGRAM if name in ("udp", "unix datagram") else socket.SOCK_STREAM
+            family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+            made[name] = closing.enter_context(socket.socket(family, kind))
+            made[name].bind(address)
+            if kind == socket.SOCK_STREAM:
+                made[name].listen()
         for path in Path(folder).iterdir():
             path.chmod(0o777)
-        inet = {name: one.getsockname()[:2] for name, one in made.items() if name.startswith(("tcp", "udp"))}
-        yield Listeners({**inet, "unix": f"{folder}/s", "abstract": abstract}, made)
+        yield made
+
+
+def reached(listeners: Listeners) -> set[str]:
+    """Who has had a caller or a message since one asked last."""
+    found = set[str]()
+    while ready := [name for name, one in listeners.items() if select.select([one], [], [], 0)[0]]:
+        for name in ready:
+            if listeners[name].type == socket.SOCK_STREAM:
+                listeners[name].accept()[0].close()
+            else:
+                listeners[name].recv(100)
+        found |= {*ready}
+    return found
 
 
 def send(ground: Ground, listeners: Listeners, level: Level, network: bool = False) -> tuple[Assault, set[str]]:
     """What the program tried, and who heard of it."""
-    listeners.reached()
-    assault = attack(ground, SEND, level, targets=listeners.targets, settings={"network": network})
-    return assault, listeners.reached()
+    reached(listeners)
+    names = {name: one.getsockname() for name, one in listeners.items()}
+    targets = {name: os.fsdecode(at) if isinstance(at, bytes) else at for name, at in names.items()}
+    assault = attack(ground, SEND, level, targets=targets, settings={"network": network})
+    return assault, reached(listeners)
 
 
 OF_OTHER_FAMILIES = ("vsock", "alg")
@@ -116,13 +109,13 @@ def test_red_team_nobody_hears_of_a_program_and_with_a_network_no_socket_of_this
     tmp_path: Path, listeners: Listeners, level: Level, network: bool
 ) -> None:
     """TCP, UDP, Unix sockets with and without a file, and pairs of sockets that are pointed elsewhere. Where the environment grants a network: TCP and UDP are reached."""
-    assault, reached = send(Ground.lay(tmp_path), listeners, level, network)
+    assault, heard = send(Ground.lay(tmp_path), listeners, level, network)
     assert assault.run.status == "finished"
     assert all(assault.attempts[name].refused for name in OF_OTHER_FAMILIES)
-    assert reached == ({"tcp", "udp"} if network else set())
+    assert heard == ({"tcp", "udp"} if network else set())
 
 
 def test_red_team_without_a_sandbox_every_listener_is_reached(tmp_path: Path, listeners: Listeners) -> None:
     """What nobody hears above is kept by the sandbox: at none the same program reaches all of them."""
-    _, reached = send(Ground.lay(tmp_path), listeners, "none")
-    assert reached == {*listeners.sockets} - {"abstract datagram"}
+    _, heard = send(Ground.lay(tmp_path), listeners, "none")
+    assert heard == {*listeners}

@@ -50,10 +50,10 @@ def copied(pid, address):
 def forged():
     for number in range(3, 256):
         if number == _notes: continue
-        try: os.write(number, b'{"status": 0}\\n{"over": true}\\n')
+        try: os.write(number, b'{"status": 0}\\n')
         except OSError: pass
     for name in os.listdir(f"/proc/{KEEPER}/fd"):
-        with open(f"/proc/{KEEPER}/fd/{name}", "wb") as pipe: pipe.write(b'{"status": 0}\\n{"over": true}\\n')
+        with open(f"/proc/{KEEPER}/fd/{name}", "wb") as pipe: pipe.write(b'{"status": 0}\\n')
 
 def line(name):
     return next(l.split(None, 1)[1].strip() for l in open("/proc/self/status") if l.startswith(name + ":"))

@@ -168,7 +168,6 @@ TOML = QUADRATIC.replace("python fit.py --x {x} --out {out}", "python fit.py").r
     'editable = ["fit.py"]', 'editable = ["fit.py"]\nrequired_calls = ["improve"]'
 )
 ALWAYS_RIGHT = JUDGE.replace("(x - 1) ** 2", "0")
-DOUBLE = FIT.replace("x - 0.5", "x - 1.0")
 
 
 def diff(name: str, before: str, after: str) -> str:
@@ -242,7 +241,7 @@ def test_red_team_an_edit_of_the_program_is_run_in_a_sandbox_or_where_that_was_a
 ) -> None:
     """The same machinery lets an ordinary edit through, so a refusal above is none of everything. Without a sandbox a
     harmless one is refused, too, and never started: nobody has read it."""
-    edit = diff("fit.py", FIT, DOUBLE)
+    edit = rewritten("x - 0.5", "x - 1.0")
     _, place, run, score = tried(tmp_path / "asked", edit, Isolation(level, allow_unsandboxed=level == "none"))
     assert (run.error, score.error) == (None, None)
     assert was_started(place) and score.value == 0.25

@@ -231,12 +231,6 @@ def failing(line: dict[str, Any]) -> str:
     return f"{FIT}{say}print('the log goes on')\nraise SystemExit(3)\n"
 
 
-def test_the_reason_that_a_program_gives_is_that_of_its_crash_and_the_log_follows(tmp_path: Path) -> None:
-    run = train(tmp_path, failing({"failed": "out of GPU memory: 2 GiB more were asked for", "retry": False}))
-    assert (run.status, run.startup) == ("crash", None)
-    assert run.error == "said: out of GPU memory: 2 GiB more were asked for\n| the log goes on"
-
-
 def test_a_reason_and_a_note_are_each_one_clean_line_without_secrets_and_of_bounded_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,22 +258,16 @@ def test_the_budget_begins_when_the_program_says_that_it_is_ready(tmp_path: Path
 AT_FAULT = failing({"failed": "port in use: 8000 is held by process 7", "retry": True})
 
 
-@pytest.mark.parametrize(
-    ("what", "old", "new"),
-    [
-        ("the program itself may be edited", 'editable = ["train.toml"]', 'editable = ["train.toml", "fit.py"]'),
-        ("settings are run as code", "python fit.py", "python train.toml"),
-    ],
-)
-def test_the_machine_is_at_fault_unless_an_edit_can_have_made_the_program_say_so(
-    tmp_path: Path, what: str, old: str, new: str
-) -> None:
+def test_the_machine_is_at_fault_unless_an_edit_can_have_made_the_program_say_so(tmp_path: Path) -> None:
+    """That is, unless the program itself may be edited, or settings are run as code."""
     with pytest.raises(CannotStart, match=r"port in use: 8000 .*process 7.*/trial/log.txt"):
         train(tmp_path / "itself", AT_FAULT, toml=SETTINGS)
-    program = AT_FAULT.replace("parse_args()", "parse_known_args()[0]")
-    run = train(tmp_path, program, toml=SETTINGS.replace(old, new))
-    assert run.status == "crash", what
-    assert run.error and run.error.startswith("said: port in use: 8000 is held by process 7\n| the log goes on")
+    edited = SETTINGS.replace('editable = ["train.toml"]', 'editable = ["train.toml", "fit.py"]')
+    as_code = SETTINGS.replace("python fit.py", "python train.toml")
+    for name, toml in (("edited", edited), ("as code", as_code)):
+        run = train(tmp_path / name, AT_FAULT.replace("parse_args()", "parse_known_args()[0]"), toml=toml)
+        assert run.status == "crash", name
+        assert run.error and run.error.startswith("said: port in use: 8000 is held by process 7\n| the log goes on")
 
 
 # A program's log keeps no secret, and its end is safe to print.
@@ -288,20 +276,18 @@ def test_the_machine_is_at_fault_unless_an_edit_can_have_made_the_program_say_so
 KEY = b"sk-canary-0123456789"
 
 
-@pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_a_secret_is_neither_in_the_file_nor_in_the_tail_however_it_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+def test_a_secret_is_neither_in_the_file_nor_in_the_tail_which_is_safe_to_print_and_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY.decode())
-    log, printed = ScrubbedLog(tmp_path / "log.txt"), b"key: " + KEY + b"\nkey again: " + KEY + KEY[:9]
-    for at in range(0, len(printed), size):
-        log.write(printed[at : at + size])
-    log.close()
-    expected = "key: [secret OPENAI_API_KEY]\nkey again: [secret OPENAI_API_KEY]sk-canary"
-    assert (tmp_path / "log.txt").read_text() == "\n".join(log.tail()) == expected
-
-
-def test_a_tail_is_safe_to_print_and_short(tmp_path: Path) -> None:
+    printed = b"key: " + KEY + b"\nkey again: " + KEY + KEY[:9]
+    for size in (1, 7, 10_000):
+        log = ScrubbedLog(tmp_path / "log.txt")
+        for at in range(0, len(printed), size):
+            log.write(printed[at : at + size])
+        log.close()
+        expected = "key: [secret OPENAI_API_KEY]\nkey again: [secret OPENAI_API_KEY]sk-canary"
+        assert (tmp_path / "log.txt").read_text() == "\n".join(log.tail()) == expected
     log = ScrubbedLog(tmp_path / "log.txt")
     log.write(b"\x1b]0;title\x07\x1b[2Jone\r\x1b[Atwo\n" + b"y" * 1000 + b"\nKeyError: '\xff\xe2\x80\xae'\n")
     log.close()

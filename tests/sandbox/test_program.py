@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from environments.limits import Limits
 from tasks.editing import patches
 from tasks.evaluate import judge_run
 from tasks.sandbox import cgroup
-from tasks.sandbox.cgroup import STEM, Group
+from tasks.sandbox.cgroup import STEM
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.reader import Unreadable, read
@@ -49,16 +49,17 @@ def test_a_start_that_is_broken_off_leaves_no_process_and_nothing_open(
 ) -> None:
     begun: list[Program] = []
 
-    def break_off(program: Program) -> bool:
-        begun.append(program)
-        raise fault
+    def break_off(program: Program, seconds: float) -> None:
+        if not begun:
+            begun.append(program)
+            raise fault
 
-    monkeypatch.setattr(Program, "_hear", break_off)
+    monkeypatch.setattr(Program, "_take_in", break_off)
     with pytest.raises(KeyboardInterrupt if isinstance(fault, KeyboardInterrupt) else CannotStart):
         started(tmp_path, "import time\ntime.sleep(60)", level, "test/off")
     (program,) = begun
     assert program.process.returncode is not None
-    assert all(pipe.closed for pipe in program._pipes)
+    assert program.process.stdout is not None and program.process.stdout.closed
     assert orphans.end("test/off") == []
 
 
@@ -169,40 +170,26 @@ def test_a_program_that_cannot_be_confined_is_not_run(tmp_path: Path) -> None:
 
 
 GROUPS = cgroup.find()
-needs_groups = pytest.mark.skipif(GROUPS is None, reason="this user cannot make control groups here")
 
 
-@pytest.fixture
-def groups() -> Iterator[Group]:
-    """Where groups can be made is kept for the life of a process; what a test finds is its own."""
+@pytest.mark.skipif(GROUPS is None, reason="this user cannot make control groups here")
+def test_the_groups_of_a_dead_engine_are_swept_away_and_those_of_a_living_one_are_not() -> None:
     assert GROUPS is not None
-    cgroup.find.cache_clear()
-    yield GROUPS
-    cgroup.find.cache_clear()
-    assert not [each for folder in GROUPS.folders for each in folder.glob(f"{STEM}{os.getpid()}-*")], "one is left"
-
-
-@needs_groups
-def test_the_groups_of_a_dead_engine_are_swept_away_and_those_of_a_living_one_are_not(groups: Group) -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
-    dead, alive = (groups.memory / f"{STEM}{pid}-0badcafe" for pid in (process.pid, os.getppid()))
+    dead, alive = (GROUPS.memory / f"{STEM}{pid}-0badcafe" for pid in (process.pid, os.getppid()))
     dead.mkdir()
     alive.mkdir()
+    cgroup.find.cache_clear()  # which is kept for the life of a process
     try:
-        assert cgroup.find() == groups
+        assert cgroup.find() == GROUPS
         assert not dead.exists() and alive.exists()
     finally:
         alive.rmdir()
+    assert not [each for folder in GROUPS.folders for each in folder.glob(f"{STEM}{os.getpid()}-*")], "one is left"
 
 
 # Foreign text is read in a process of its own: with limits, and without a trace for the next one.
-
-
-def test_a_value_comes_back_as_it_was_given() -> None:
-    value = {"a": [1, 2.5, None, True, "\u00e9\ud800\n"], "b": {}}
-    assert read(copy.copy, value) == value
-    assert len(read(copy.copy, "x" * 2**22)) == 2**22
 
 
 @pytest.mark.parametrize(
@@ -220,7 +207,9 @@ def test_a_limit_that_is_met_is_the_reason(function: Callable[..., object], valu
     assert read(copy.copy, 1) == 1, "the next one is read"
 
 
-def test_a_refusal_of_the_function_is_told_as_it_is_and_any_other_exception_with_its_kind() -> None:
+def test_a_value_comes_back_as_it_was_a_refusal_is_told_as_it_is_and_any_other_exception_with_its_kind() -> None:
+    value = {"a": [1, 2.5, None, True, "\u00e9\ud800\n", "x" * 2**22], "b": {}}
+    assert read(copy.copy, value) == value
     with pytest.raises(Unreadable, match=r"^(?!the text)"):
         read(patches.patched, {"a.py": "x\n"}, "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-y\n+z\n")
     with pytest.raises(Unreadable, match="KeyError: 'x'"):

@@ -209,23 +209,13 @@ class Assault:
 
     def leaks(self, secret: str) -> list[str]:
         """Where a secret shows up in what the program left or the engine wrote down of it."""
-        needle = secret.encode()
-        found = [str(path) for path in _plain_files(self.place.path) if needle in path.read_bytes()]
+        plain = (path for path in self.place.path.rglob("*") if path.is_file() and not path.is_symlink())
+        found = [str(path) for path in plain if secret.encode() in path.read_bytes()]
         return found + (["Run.error"] if secret in (self.run.error or "") else [])
 
     def judge(self) -> Score:
         """Have what it left judged."""
         return judge_run("red/judge", self.environment, self.isolation, self.place, self.run, seed=8)
-
-
-def _plain_files(folder: Path) -> list[Path]:
-    """Every regular file below, hard links to elsewhere among them, symbolic links not."""
-    return [
-        Path(parent, name)
-        for parent, _, names in os.walk(folder)
-        for name in names
-        if not Path(parent, name).is_symlink() and Path(parent, name).is_file()
-    ]
 
 
 def attack(
@@ -279,7 +269,8 @@ class Neighbours:
     file: int
     """The victim's descriptor of a file with the secret."""
     address: int
-    shm: int
+    memory: int
+    """Where this process has the shared memory."""
     master: int
     pty: str
     signals: list[int]
@@ -294,10 +285,7 @@ class Neighbours:
 
     def shared(self) -> bytes:
         """What stands in the shared memory."""
-        place = libc.shmat(self.shm, None, 0)
-        text = ctypes.string_at(place)
-        libc.shmdt(ctypes.c_void_p(place))
-        return text
+        return ctypes.string_at(self.memory)
 
     def typed(self) -> bytes:
         """What came in on the terminal."""
@@ -335,20 +323,20 @@ def neighbours(ground: Ground) -> Iterator[Neighbours]:
     assert victim.stdout is not None
     address = int(victim.stdout.readline())
     shm = libc.shmget(key(), 4096, 0o1666)
-    place = libc.shmat(shm, None, 0)
-    ctypes.memmove(place, ground.secret.encode(), len(ground.secret))
-    libc.shmdt(ctypes.c_void_p(place))
+    memory = libc.shmat(shm, None, 0)
+    ctypes.memmove(memory, ground.secret.encode(), len(ground.secret))
     master, slave = os.openpty()
     signals: list[int] = []
     asleep = signal.signal(signal.SIGURG, lambda number, _: signals.append(number))
     try:
-        yield Neighbours(ground, victim, file, address, shm, master, os.ttyname(slave), signals)
+        yield Neighbours(ground, victim, file, address, memory, master, os.ttyname(slave), signals)
     finally:
         signal.signal(signal.SIGURG, asleep)
         victim.kill()
         victim.communicate()
         for descriptor in (master, slave):
             os.close(descriptor)
+        libc.shmdt(ctypes.c_void_p(memory))
         libc.shmctl(shm, 0, None)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
+import pytest
+
 from tasks.system import file_trees
-from tasks.system.files import append_line, read_lines
+from tasks.system.files import append_line, read_lines, write_atomic
 
 
 def test_a_line_that_a_kill_cut_short_takes_no_other_with_it(tmp_path: Path) -> None:
@@ -14,6 +17,19 @@ def test_a_line_that_a_kill_cut_short_takes_no_other_with_it(tmp_path: Path) -> 
     assert read_lines(path) == [{"n": 0}]
     append_line(path, '{"n": 2}')
     assert read_lines(path) == [{"n": 0}, {"n": 2}]
+
+
+def test_a_file_that_does_not_fit_leaves_the_old_one_whole(tmp_path: Path) -> None:
+    path = tmp_path / "page"
+    write_atomic(path, "old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OSError, match=str(path)):
+            write_atomic(path, "new" * 4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_text() == "old" and [*tmp_path.iterdir()] == [path]
 
 
 # Removing what a program left: any tree at all, and nothing beside it.
