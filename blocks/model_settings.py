@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 
-class ModelSettings(BaseModel):
+class ModelSettings(BaseModel, hide_input_in_errors=True, use_attribute_docstrings=True):
     """Where a language model is, who we are there, and how it is asked."""
-
-    model_config = ConfigDict(hide_input_in_errors=True, use_attribute_docstrings=True)
 
     base_url: str | None = Field(default=None, pattern="^https?://[^/]")
     """Address of an OpenAI-compatible endpoint in place of the provider's. A key is sent there only if one is named."""

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from environments import earlier_trials, plugins
 from environments.judges import Judge, Misbehaved
@@ -34,10 +34,8 @@ LONGEST = 14 * 86_400.0
 """Longest training of one run, in seconds."""
 
 
-class Environment(BaseModel):
+class Environment(BaseModel, frozen=True, extra="forbid"):
     """A problem: metric, direction, budget, search space, baseline program and configuration, frozen judge."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     folder: Path

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 
-class Limits(BaseModel):
+class Limits(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """Limits of one program with all of its processes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     memory_gb: float | None = Field(
         default=None, ge=0.001, le=1e6, description="Memory, in GiB; absent: three quarters of the machine's."

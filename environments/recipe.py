@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from environments import plugins
 from environments.plugins import Refused
@@ -23,10 +23,8 @@ TRAIN, POOLS = "train", ("search", "confirm", "report")
 """Files of questions, NAME.jsonl: the training questions in `data`, the judge's in `judge`."""
 
 
-class Recipe(BaseModel):
+class Recipe(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """A program that makes the data for training and judging: questions, a base model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     program: str = Field(default="prepare.py", description="File of the environment, run as `python FILE FOLDER`.")
     files: tuple[str, ...] = Field(default=(), description="More files of the environment that it reads.")

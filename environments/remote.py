@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 DAY = 86_400
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -27,10 +27,8 @@ def _plain(url: str) -> str:
 Url = Annotated[str, Field(max_length=400), AfterValidator(_plain)]
 
 
-class Address(BaseModel):
+class Address(BaseModel, frozen=True, extra="forbid", hide_input_in_errors=True):
     """Where an endpoint is, and what proves who asks."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     url: Annotated[Url, Field(min_length=1)]
     token: str = Field(default="", repr=False)
@@ -43,10 +41,8 @@ class Address(BaseModel):
         return self
 
 
-class RemoteSettings(BaseModel):
+class RemoteSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """What every remote trainer needs to know. (seconds)"""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     ready_seconds: float = Field(900, gt=0, le=DAY, description="Longest wait for a machine, until the trial runs.")
     poll_seconds: float = Field(1, ge=0.05, le=60, description="Interval of questions about a running trial.")

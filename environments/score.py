@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 METRIC = r"^[A-Za-z0-9_\-. :/@]+$"
 """Pattern of a metric's name, `noun/detail`: the characters that MLflow accepts, and @."""
@@ -151,15 +151,13 @@ class Score:
         return self.value if self.higher_is_better else -self.value
 
 
-class Guard(BaseModel):
+class Guard(BaseModel, frozen=True, extra="forbid"):
     """How much worse a metric that the judge measures besides the score may get; the objective's direction if absent:
 
     [guards."source/windy"]
     margin = 20
     direction = "maximize"
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     margin: float = Field(ge=0, allow_inf_nan=False)
     """In the metric's own unit; 0 = it must not get worse at all."""

@@ -6,7 +6,7 @@ import math
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import BaseModel, Field, FiniteFloat, model_validator
 
 Value = int | float | str | bool
 Constant = bool | int | FiniteFloat | str
@@ -15,10 +15,8 @@ LARGEST_INT = 2**53
 """Above it a float no longer distinguishes neighbouring integers."""
 
 
-class _Range(BaseModel):
+class _Range(BaseModel, frozen=True, extra="forbid", strict=False):
     """Bounds, a scale, and a default within the bounds, shared by Float and Int."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
     low: float
     high: float
@@ -101,10 +99,8 @@ class Int(_Range):
         return int(number)
 
 
-class Choice(BaseModel):
+class Choice(BaseModel, frozen=True, extra="forbid"):
     """One of a few unordered values."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     type: Literal["choice"] = "choice"
     values: tuple[Constant, ...] = Field(min_length=1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, Field, FiniteFloat
 
 from environments.score import Score, Wait
 
@@ -75,10 +75,8 @@ class Candidate(Protocol):
         """Wait for the program to end; returns its exit status."""
 
 
-class Judge(BaseModel, ABC):
+class Judge(BaseModel, ABC, frozen=True, extra="forbid"):
     """The measure of an environment: frozen, and blind to everything but the candidate's answers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     runs_in: ClassVar[Literal["workspace", "environment"]]
     """Where the candidate starts: the trial's workspace, or the frozen copy of the environment."""

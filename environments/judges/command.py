@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from environments import plugins, safe_open
 from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved
@@ -31,10 +31,8 @@ Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Numbers = Annotated[list[Number], Field(min_length=1)]
 
 
-class Result(BaseModel):
+class Result(BaseModel, strict=True, allow_inf_nan=False):
     """A result file; other keys are ignored, and so is what the command prints."""
-
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
     score: Number | None = None
     units: Numbers | None = None

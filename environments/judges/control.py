@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import BaseModel, Field, FiniteFloat, model_validator
 
 from environments.judges import Candidate, Exam, Judge, Misbehaved
 from environments.judges._playing import EnvSource, Lanes, Spaces, examine, frame_bytes
@@ -105,10 +105,8 @@ class Conversation:
         return self._ready + self._answering + time.monotonic() - self._waits_since
 
 
-class Source(BaseModel):
+class Source(BaseModel, frozen=True, extra="forbid"):
     """Variant of the environment, with its own keyword arguments; its episodes are averaged separately."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kwargs: dict[str, object] = Field(default={}, description="Keyword arguments, laid over those of the judge.")
     weight: FiniteFloat = Field(default=1, gt=0, le=1e6, description="How much its mean counts, beside the others'.")

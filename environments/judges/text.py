@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from environments.judges import BlockUnits, Candidate, ComparisonBlock, Exam, Judge, Misbehaved, Use
 from environments.judges._taskset import Prompt, Taskset
@@ -71,10 +71,8 @@ def _plain(text: str) -> str:
     return "".join(letter for letter in words if letter.isprintable())[:LONGEST_REASON]
 
 
-class Endpoint(BaseModel):
+class Endpoint(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """A server with OpenAI's API run by somebody else, and how it is used."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     base_url: str = Field(
         default="", pattern="^(https?://[^/]|$)", description="Its address, such as http://127.0.0.1:8000/v1."
@@ -83,10 +81,8 @@ class Endpoint(BaseModel):
     key_variable: str = Field(default="", description="The engine's variable that holds the key for it.")
 
 
-class Text(Judge):
+class Text(Judge, allow_inf_nan=False):
     """Questions answered by the trained model, scored by the rewards of a taskset."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
 
     runs_in: ClassVar[Literal["workspace", "environment"]] = "environment"
     shows_prepared: ClassVar[bool] = False

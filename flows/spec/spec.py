@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 import environments
@@ -95,10 +95,8 @@ def _for_form(schema: dict[str, Any]) -> None:
 
 
 # fmt: off
-class Advanced(BaseModel):
+class Advanced(BaseModel, frozen=True, extra="forbid", json_schema_extra=_for_form):
     """What few campaigns change: the parameter `advanced` of the flow, and the table [advanced] of a spec.toml."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_for_form)
 
     overrides: Table = option(
         {}, 'Keys of environment.toml, as JSON, such as {"control.episodes": 20}.', fixed=True)
@@ -140,10 +138,8 @@ class Advanced(BaseModel):
     traces: bool = option(False, "Record requests to language models and their answers in MLflow.", MODELS)
 
 
-class Spec(BaseModel):
+class Spec(BaseModel, frozen=True, extra="forbid"):
     """The options of a campaign, first what people change first. Those of `advanced` may also stand by themselves."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     environment: str = option(
         ..., f"A bundled environment ({', '.join(environments.bundled())}), or the absolute path of a folder with an "

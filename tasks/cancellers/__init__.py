@@ -20,15 +20,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tasks.trial import TWENTIETHS, Curve, EarlyStop, History
 
 
-class Canceller(BaseModel, ABC):
+class Canceller(BaseModel, ABC, frozen=True, extra="forbid"):
     """Decides whether a run should go on."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     @abstractmethod
     def look(self, history: History, curve: Curve, higher_is_better: bool) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict, SecretStr, ValidationError
+from pydantic import SecretStr, ValidationError
 
 from blocks.model_settings import ModelSettings
 from environments.plugins import Refused, explain
@@ -26,10 +26,8 @@ PROBE_SECONDS = 10.0
 OLLAMA = "http://localhost:11434"
 
 
-class ModelOptions(ModelSettings):
+class ModelOptions(ModelSettings, frozen=True, extra="forbid"):
     """A proposer's options for its model. Missing ones come from a saved LLM block."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     block: str | None = None
     """Name of a saved LLM block; without it and a model, the one called nightshift."""

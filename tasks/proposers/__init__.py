@@ -24,7 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion
 
@@ -34,10 +34,8 @@ DRAWS = 8
 """The same for a numeric proposer, which only has to sample again."""
 
 
-class Proposer(BaseModel, ABC):
+class Proposer(BaseModel, ABC, frozen=True, extra="forbid"):
     """Decides what to try next."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     edits: ClassVar[bool] = False
     """Whether it may change the program."""

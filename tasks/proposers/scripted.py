@@ -5,7 +5,7 @@ What cannot be tried is turned down with its reason, and the next one takes the 
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from environments.space import Value
 from tasks.editing.edits import EditFailed, changed
@@ -17,10 +17,8 @@ NAME = __name__.rpartition(".")[2]
 """By which a campaign knows its proposals, and those that were turned down."""
 
 
-class ScriptedProposal(BaseModel):
+class ScriptedProposal(BaseModel, frozen=True, extra="forbid"):
     """One entry of the list."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rationale: str = Field(min_length=1)
     params: dict[str, Value] = {}

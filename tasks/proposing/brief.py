@@ -14,7 +14,7 @@ from environments.space import Space
 from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage, baseline, best
 
 Pending = Mapping[int, Proposal]
-NO_PROBLEM = Environment.model_construct(
+NO_PROBLEM = Environment.model_construct(  # type: ignore[call-arg]  # without the rest
     name="", folder=Path("/nonexistent"), metric="", direction="maximize", budget_seconds=1.0
 )
 """Of a brief that says nothing of its problem; for searches, which look at numbers alone."""

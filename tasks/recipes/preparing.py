@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Annotated
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from environments import FILE, Environment
 from environments.limits import Limits
@@ -322,10 +322,8 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class Question(BaseModel):
+class Question(BaseModel, strict=True, allow_inf_nan=False):
     """A line of a file of questions; other keys are for the reward."""
-
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
     id: Annotated[str, Field(pattern=r"\S")]
     question: Annotated[str, Field(pattern=r"\S")]

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from environments.remote import Address
 from tasks.system import interrupt
@@ -44,10 +44,8 @@ class TrialFault(Exception):
     """The endpoint refuses the trial, or what it left cannot be kept: a crash with this reason."""
 
 
-class Status(BaseModel):
+class Status(BaseModel, frozen=True, allow_inf_nan=False):
     """The state of a trial."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     state: Literal["queued", "running", "finished", "failed"]
     seconds: float = Field(default=0, ge=0)
@@ -62,10 +60,8 @@ class Status(BaseModel):
         return self.state in ("finished", "failed")
 
 
-class RemoteFile(BaseModel):
+class RemoteFile(BaseModel, frozen=True):
     """A file that a trial has left."""
-
-    model_config = ConfigDict(frozen=True)
 
     path: str = Field(pattern=r"^[^\x00]+$", max_length=4096)
     bytes: int = Field(ge=0)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from environments.plugins import Refused
 from environments.remote import RemoteSettings
@@ -41,10 +41,8 @@ sweep's at least."""
 log = logging.getLogger(__name__)
 
 
-class RemoteJob(BaseModel):
+class RemoteJob(BaseModel, frozen=True):
     """One started trial. As a `with` block it frees its lock, which this process holds; the file stays until `end`."""
-
-    model_config = ConfigDict(frozen=True)
 
     key: str
     """Names it at the endpoint; the idempotency key of its start."""

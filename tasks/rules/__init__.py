@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from environments.score import Score
 from tasks.trial import History, Proposal, Rerun, Run, UntrainedControl, Verdict
@@ -53,10 +53,8 @@ class NeedsRerun:
     """A rule needs one more run of this trial."""
 
 
-class Rule(BaseModel, ABC):
+class Rule(BaseModel, ABC, frozen=True, extra="forbid"):
     """Decides which trials the search builds on."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     certifies: ClassVar[bool] = True
     """Whether a campaign ends with a certificate, and begins with several runs of the baseline; otherwise it ships what

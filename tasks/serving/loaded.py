@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import BaseModel, PrivateAttr
 
 from environments import Environment, judge_name
 from environments.judges import Candidate, Exam, Misbehaved
@@ -47,10 +47,8 @@ class CannotPredict(Exception):
     """The model cannot be loaded, or its program gave no valid answer; the message says why."""
 
 
-class Description(BaseModel):
+class Description(BaseModel, frozen=True, extra="ignore", ser_json_inf_nan="constants"):
     """champion.json: how the program is run, for a reader without its campaign."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
     environment: str
     settings: dict[str, Any]
@@ -136,7 +134,7 @@ class Policy:
         self._judge._taken = [_leaf(**facts) for facts in described.action]
         self._environment = Environment(
             name=described.environment, folder=files, metric="none", direction="maximize", budget_seconds=1,
-            trainer="command", judge=self._judge, limits=described.limits, device=described.device,  # type: ignore[arg-type]
+            trainer="command", judge=self._judge, limits=described.limits, device=described.device,
             python=described.python, readable=described.readable,
         )  # fmt: skip
         try:

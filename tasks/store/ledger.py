@@ -64,10 +64,8 @@ FREEZE_LIMIT = 256 * 2**20
 """Largest size of an environment's folder in bytes: every campaign copies it."""
 
 
-class Settings(BaseModel):
+class Settings(BaseModel, frozen=True, extra="forbid"):
     """Settings that change scores or verdicts, fixed for the campaign."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     overrides: dict[str, Any]
     proposer: str

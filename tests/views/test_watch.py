@@ -150,7 +150,7 @@ def test_no_text_of_a_campaign_reaches_the_terminal_as_it_is_or_goes_beyond_its_
     ledger = filled(created(tmp_path, tracking="off"), hostile)
     for number in (3, 4):
         report(propose(ledger, number, EVIL * 40), 1.0, loss=1e30)
-    with CampaignLock(ledger):
+    with campaign_lock.hold(ledger):
         ledger.event("certify", look=1, champion=1, runs=3, where="日本" * 60)
         ledger.event("waiting", number=4, who="cpu-0 is held by process 7 (\x1b[31m)")
         running = document(ledger) | {"urls": {"prefect": "http://127.0.0.1:4200/" + "0" * 99}}
