@@ -40,11 +40,6 @@ QUIET = {
     # In seconds; the periods of automations.yaml assume it.
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
 }
-MLFLOW_QUIET = {
-    # Its job runner is eight processes that we do not use; with litellm installed it can deadlock at the start.
-    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # into its log, for each file that is served
-}
 
 
 def settle_in(home: Path) -> None:
@@ -216,7 +211,10 @@ def _launch_mlflow(home: Path, port: int) -> tuple[list[str], Mapping[str, str]]
     ]  # fmt: skip
     return command, {
         **{name: text for name, text in os.environ.items() if not name.startswith(("MLFLOW_", "_MLFLOW_"))},
-        **SETTINGS, **MLFLOW_QUIET,
+        **SETTINGS,
+        # Its job runner is eight processes that we do not use; with litellm installed it can deadlock at the start.
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # into its log, for each file that is served
         "MLFLOW_AUTH_ADMIN_USERNAME": user,
         "MLFLOW_AUTH_ADMIN_PASSWORD": password,
         "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(16),

@@ -136,12 +136,9 @@ class Daemon:
             family = [psutil.Process(note.pid)]
             family += family[0].children(recursive=True)
             family[0].terminate()
-        deadline = time.monotonic() + END_SECONDS
-        while any(map(is_live, family)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        for process in filter(is_live, family):
+        for survivor in psutil.wait_procs(family, END_SECONDS)[1]:
             with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+                survivor.kill()
         return True
 
     def port(self, first: int) -> int:

@@ -77,21 +77,22 @@ def sync(ledger: Ledger, store: Store | None, state: str) -> Synced:
     """
     ledger.check_version()
     file, now = ledger.path / FILE, Synced()
-    if store:
-        now = last(ledger)
-        if now.store != str(store):  # said before it is asked: it may never answer
-            now = Synced(store=str(store))
+    with FileLock(ledger.path / LOCK, timeout=LOCK_SECONDS):
+        if store:
+            now = last(ledger)
+            if now.store != str(store):  # said before it is asked: it may never answer
+                now = Synced(store=str(store))
+                write_atomic(file, now.model_dump_json(indent=1))
+            now.problem = ""
+            try:
+                with store.client() as client:
+                    _Campaign(ledger, store, state, now, client).record()
+            except Refused:
+                raise
+            except Exception as error:  # noqa: BLE001 (MLflow's stores are plug-ins, which may raise anything)
+                now.problem = now.problem or _words(store, error)
             write_atomic(file, now.model_dump_json(indent=1))
-        now.problem = ""
-        try:
-            with FileLock(ledger.path / LOCK, timeout=LOCK_SECONDS), store.client() as client:
-                _Campaign(ledger, store, state, now, client).record()
-        except Refused:
-            raise
-        except Exception as error:  # noqa: BLE001 (MLflow's stores are plug-ins, which may raise anything)
-            now.problem = now.problem or _words(store, error)
-        write_atomic(file, now.model_dump_json(indent=1))
-    now.problem = "; ".join(filter(None, (now.problem, wandb_mirror.mirror(ledger))))
+        now.problem = "; ".join(filter(None, (now.problem, wandb_mirror.mirror(ledger))))
     return now
 
 

@@ -15,8 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from tasks.stats.certificate import Certificate, own_certificates
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
@@ -33,20 +31,18 @@ MOST_SECONDS = 60.0  # for a run; half of that to begin it
 
 
 def mirror(ledger: Ledger) -> str:
-    """Bring W&B up to date; why it is not, empty if it is, or is not wanted. It may be called again at any time."""
+    """Bring W&B up to date; why it is not, empty if it is, or is not wanted. Only one process at a time may call it."""
     if not os.environ.get("WANDB_PROJECT"):
         return ""
     if find_spec("wandb") is None:
         return "WANDB_PROJECT is set, and W&B is not installed: pip install 'nightshift-rl[wandb]'"
-    log = ledger.path / "wandb.log"
-    with FileLock(ledger.path / "wandb.lock"):
-        if not (number := len(_missing(ledger))):
-            return ""
-        command = [sys.executable, "-P", "-m", "tasks.tracking.wandb_mirror", str(ledger.path)]
-        with log.open("wb") as output, suppress(subprocess.SubprocessError):
-            most = number * MOST_SECONDS
-            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=most, check=True)
-            return ""
+    if not (number := len(_missing(ledger))):
+        return ""
+    log, command = ledger.path / "wandb.log", [sys.executable, "-P", "-m", __name__, str(ledger.path)]
+    with log.open("wb") as output, suppress(subprocess.SubprocessError):
+        most = number * MOST_SECONDS
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=most, check=True)
+        return ""
     reason = plain(log.read_text(errors="replace")).strip().rpartition("\n")[2]
     return without_passwords(f"W&B does not take records: {reason}")
 

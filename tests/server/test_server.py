@@ -38,11 +38,6 @@ def settled(own_server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def noted(home: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((home / ".prefect/server.json").read_text())
-    return found
-
-
 @contextlib.contextmanager
 def listening(port: int) -> Iterator[None]:
     """Have somebody listen on a port, unless somebody does already."""
@@ -137,14 +132,14 @@ def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_
         assert foreign.poll() is None, "a process that is not ours is never ended"
         os.kill(owner.pid, signal.SIGKILL)
         owner.wait()
-    survivor = noted(settled)
-    family = [server := psutil.Process(survivor["pid"]), *server.children(recursive=True)]
-    assert survivor["url"] == url and survivor["pid"] != foreign.pid
+    survivor = Daemon(settled / ".prefect", "server").living()
+    assert survivor and survivor.url == url and survivor.pid != foreign.pid
+    family = [server := psutil.Process(survivor.pid), *server.children(recursive=True)]
 
     with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
         assert first.enter_context(prefect_server(None, settled)) == url
         assert second.enter_context(prefect_server(None, settled)) == url
-        assert noted(settled) == survivor, "adopted, not started again"
+        assert Daemon(settled / ".prefect", "server").living() == survivor, "adopted, not started again"
         assert server_process.version(url, settled)
         first.close()
         assert answers(url, 5), "somebody still uses it"
