@@ -217,6 +217,12 @@ def test_the_blocks_of_a_comparison_share_out_the_pool() -> None:
         share_of(pool, ComparisonBlock(1, 23))
 
 
+def test_a_generator_may_load_its_libraries_before_it_reads_what_no_pipe_holds(tmp_path: Path) -> None:
+    look = exam(tmp_path, (row | {"question": row["question"] + " " * 9000} for row in questions(20)))
+    loading = f"import time\ntime.sleep(3)\n{GENERATOR_OF}"
+    assert judged(RIGHT, tmp_path, look, prelude=loading, answer_seconds=2.0).value == 1.0
+
+
 # Where there is no score
 
 
