@@ -223,17 +223,17 @@ def examine(sources: Sequence[EnvSource]) -> Spaces:
     Raises ValueError: they cannot be judged, or no one policy can play all.
     """
     examined = [_examined(source) for source in sources]
-    for source, spaces in zip(sources, examined, strict=True):
-        if spaces != examined[0]:
+    first = examined[0]
+    for source, lanes in zip(sources, examined, strict=True):
+        if lanes.spaces != first.spaces:
             raise ValueError(
-                f"kwargs {sources[0].kwargs} and {source.kwargs} make different spaces, {examined[0]} and {spaces}: "
-                "one policy must be able to play both, so correct them"
+                f"kwargs {sources[0].kwargs} and {source.kwargs} make different spaces, {first.spaces} and "
+                f"{lanes.spaces}: one policy must be able to play both, so correct them"
             )
-    observation, action = examined[0]
-    return leaves(observation, "observation"), leaves(action, "action")
+    return first.leaves()
 
 
-def _examined(source: EnvSource) -> tuple[Any, Any]:
+def _examined(source: EnvSource) -> Lanes:
     lanes = Lanes([source])
     (env,) = lanes.envs
     if env.spec is None or env.spec.max_episode_steps is None:
@@ -248,4 +248,4 @@ def _examined(source: EnvSource) -> tuple[Any, Any]:
         lanes.step(b"".join(np.asarray(pick(leaf, sample), leaf.dtype).tobytes() for leaf in answered))
     except (Misbehaved, ValueError) as wrong:
         raise ValueError(f"{source.env_id} with kwargs {source.kwargs}: {wrong}") from wrong
-    return lanes.spaces
+    return lanes

@@ -88,9 +88,8 @@ class _Tasks:
             sys.modules[spec.name] = module  # annotations are looked up there
             spec.loader.exec_module(module)
             exported = [getattr(module, name) for name in getattr(module, "__all__", ())]
-            classes = [thing for thing in exported if isinstance(thing, type)]
-            is_plain = not classes and hasattr(module, "reward")
-            self._tasks = list(_declared(module, pool) if is_plain else _verified(classes, pool, ids))
+            has_classes = any(isinstance(thing, type) for thing in exported)
+            self._tasks = list(_verified(spec.name, pool, ids) if has_classes else _declared(module, pool))
         except BaseException as wrong:  # whatever a foreign module raises
             raise ValueError(f"{file.name} cannot be used ({type(wrong).__name__}: {wrong})") from wrong
 
@@ -115,14 +114,10 @@ def _declared(module: ModuleType, pool: Path) -> Iterator[Task]:
         yield prompt(question), partial(module.reward, question, answer=answer, **further)
 
 
-def _verified(classes: Sequence[type], pool: Path, ids: Sequence[str]) -> Iterator[Task]:
-    """A task for each line of a pool, by a verifiers taskset."""
-    vf, generic = (importlib.import_module(f"verifiers.v1{part}") for part in ("", ".utils.generic"))
-    tasksets = [one for one in classes if issubclass(one, vf.Taskset)]
-    if len(tasksets) != 1:
-        raise TypeError(f"it has no function reward, and exports {len(tasksets)} subclasses of vf.Taskset in __all__")
-    config = generic.concrete_type(tasksets[0], vf.TasksetConfig, origin=vf.Taskset) or vf.TasksetConfig
-    tasks = list(tasksets[0](config(path=str(pool))))
+def _verified(name: str, pool: Path, ids: Sequence[str]) -> Iterator[Task]:
+    """A task for each line of a pool, by the verifiers taskset of an imported module."""
+    vf = importlib.import_module("verifiers.v1")
+    tasks = list(vf.load_taskset(vf.taskset_config_type(name)(id=name, path=str(pool))))
     if len(tasks) != len(ids) or any(task.data.id not in (None, id) for task, id in zip(tasks, ids, strict=True)):
         raise ValueError(f"it makes {len(tasks)} tasks of the {len(ids)} questions, or in another order")
     runner = asyncio.Runner()
@@ -142,13 +137,11 @@ def _prompt(data: Any) -> Prompt:
 
 
 def _verified_reward(vf: Any, runner: asyncio.Runner, task: Any, prompt: Prompt, completion: str) -> float | None:
-    roles = {"system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage}
+    said = [*prompt, {"role": "assistant", "content": completion}]
     nodes = [
-        vf.MessageNode(parent=at - 1 if at else None, message=roles[message["role"]](content=message["content"]))
-        for at, message in enumerate(prompt)
+        vf.MessageNode(parent=at - 1 if at else None, message=message, sampled=at == len(prompt))
+        for at, message in enumerate(said)
     ]
-    answer = vf.AssistantMessage(content=completion)
-    nodes.append(vf.MessageNode(parent=len(prompt) - 1, message=answer, sampled=True))
     about = vf.TraceTask(type=type(task).__name__, data=task.data)
     agent = vf.AgentInfo(config=vf.AgentConfig())
     trace = vf.Trace(task=about, agent=agent, nodes=nodes, is_completed=True, ok=True)

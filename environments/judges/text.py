@@ -203,7 +203,8 @@ class Text(Judge, allow_inf_nan=False):
         made: dict[int, Reply] = {}
         when = "before it was ready"
         try:
-            candidate.send(json.dumps(request).encode() + b"\n", self.answer_seconds)
+            # What no pipe holds at once is read when libraries are loaded.
+            candidate.send(json.dumps(request).encode() + b"\n", self.start_seconds)
             if not _reply(candidate.receive_line(LINE_BYTES, self.start_seconds)).ready:
                 raise Misbehaved("the generator did not say that it is ready")
             while len(made) < prompts:

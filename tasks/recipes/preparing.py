@@ -17,7 +17,6 @@ stores a copy of prepared.json and refuses to go on with other data.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -29,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from environments import FILE, Environment
@@ -43,7 +42,7 @@ from tasks.sandbox.program import SAID, CannotStart, NotAProgram, Program, Stopp
 from tasks.system import file_trees, interrupt, orphans
 from tasks.system.clock import clock
 from tasks.system.files import write_atomic
-from tasks.system.redact import capped, clean
+from tasks.system.redact import one_line
 
 FOLDER, RECORD = ".prepared", "prepared.json"
 SMALL_BYTES = 16 * 2**20
@@ -116,15 +115,9 @@ def prepare(environment: Environment, runs: Path, say: Say) -> Path:
         return final
     final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FileLock(final.with_name(f"{final.name}.lock"))  # free once its holder is dead
-    while not lock.is_locked:
-        interrupt.check()
-        with contextlib.suppress(Timeout):
-            lock.acquire(timeout=0.2)
-    try:
+    with lock.acquire(cancel_check=interrupt.check):  # type: ignore[arg-type]  # it raises
         if read(final) is None:
             _make(environment, recipe, final, say)
-    finally:
-        lock.release()
     return final
 
 
@@ -212,7 +205,6 @@ def _run(recipe: Recipe, limits: Limits, staging: Path, runs: Path, log: Path, m
     try:
         with Program(command, cwd=texts, log=log, marker=marker, level=level, view=view, limits=limits) as program:
             reason = _fault(program, recipe, made, say)
-            program.kill()
     except (CannotStart, NotAProgram) as fault:
         raise OSError(f"{recipe.program} cannot be started: {fault}") from fault
     if reason:
@@ -268,7 +260,7 @@ def _tidy(made: Path, settings: str) -> None:
         file_trees.remove(path)
     for path in made.iterdir():
         if path.name not in (DATA, JUDGE, SETTINGS):
-            name = shown(path.name)
+            name = one_line(path.name, SHOWN)
             raise Refused(f"{name} stands beside {DATA} and {JUDGE}: write it into one of them, or remove it")
     file_trees.remove(made / SETTINGS)  # the recipe may have replaced it by anything
     (made / SETTINGS).write_text(settings)
@@ -311,7 +303,9 @@ def contents(folder: Path) -> dict[str, Content]:
             if stat.S_ISDIR(status.st_mode):
                 continue
             if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or not inside.isprintable():
-                raise Refused(f"{shown(inside)} is no plain file with one plain name: save a copy of what is meant")
+                raise Refused(
+                    f"{one_line(inside, SHOWN)} is no plain file with one plain name: save a copy of what is meant"
+                )
             interrupt.check()
             files[inside] = Content(status.st_size, _sha256(path))
     return files
@@ -347,7 +341,9 @@ def check_questions(folder: Path) -> dict[str, int]:
             for what in (f"id {question.id}", f"question {' '.join(question.question.split())}"):
                 key = hashlib.sha256(what.encode()).digest()
                 if key in seen:
-                    raise Refused(f"{where}: {shown(what)} stands in {seen[key]} already: each one may stand once")
+                    raise Refused(
+                        f"{where}: {one_line(what, SHOWN)} stands in {seen[key]} already: each one may stand once"
+                    )
                 seen[key] = path.name
         if not counts[path.stem]:
             raise Refused(f"{path.parent.name}/{path.name} has no question")
@@ -363,9 +359,4 @@ def _questions(path: Path) -> Iterator[tuple[str, Question]]:
                 if line.strip():
                     yield where, Question.model_validate_json(line)
             except ValidationError as wrong:
-                raise Refused(shown(str(explain(wrong, where)))) from wrong
-
-
-def shown(text: str) -> str:
-    """A recipe's text, safe to show."""
-    return capped(" ".join(clean(text)), SHOWN)
+                raise Refused(one_line(str(explain(wrong, where)), SHOWN)) from wrong

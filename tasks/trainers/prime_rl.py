@@ -33,7 +33,7 @@ import time
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -108,25 +108,24 @@ class Settings:
     """For `rl` to end after SIGTERM."""
 
 
-@dataclass
 class Run:
-    """One training: its configuration and its paths."""
+    """One training, as config.json and ./train.toml say: its settings and its paths."""
 
-    config: dict[str, Any]
-    settings: Settings
-    train: str = ""
-    """The text of train.toml, as its author wrote it."""
-    parameters: dict[str, Any] = field(default_factory=dict)
-    """prime-rl's tables that are laid over it."""
-
-    def __post_init__(self) -> None:
-        self.home = Path(self.config["out"]) / "prime_rl"
+    def __init__(self, config: Config) -> None:
+        """Raises Refused: a parameter of ours is none. Its folder is empty yet."""
+        theirs = dict(config["params"])
+        own = {one.name: theirs.pop(one.name) for one in fields(Settings) if one.name in theirs}
+        self.config, self.settings = config, parse(Settings, own)
+        self.train = Path("train.toml").read_text(errors="replace")
+        self.parameters = as_tables(theirs)  # laid over it
+        self.home = Path(config["out"]) / "prime_rl"
         self.folder = self.home / "run"
         self.train_file, self.engine_file = self.home / "train.toml", self.home / "engine.toml"
         self.bin = Path(self.settings.prime_rl) / ".venv" / "bin"
-        self.data = Path(self.config["data"] or "nowhere")
+        self.data = Path(config["data"] or "nowhere")
         self.base = self.data / "base"
         self.questions = self.home / "train.jsonl"
+        self.home.mkdir(parents=True, exist_ok=True)
 
     def overlay(self) -> dict[str, Any]:
         """The file that is laid over train.toml: the parameters, and above them what is the engine's."""
@@ -444,7 +443,7 @@ def tidy(run: Run) -> None:
 
 def train(config: Config, progress: ProgressFile) -> None:
     """Train as config.json says, and leave out/model."""
-    run = configured(config)
+    run = Run(config)
     try:
         prepare(run)
         follow(run, progress)
@@ -456,18 +455,9 @@ def train(config: Config, progress: ProgressFile) -> None:
 def check(config: Config, progress: ProgressFile) -> None:
     """Refuse what prime-rl would refuse; leaves no files."""
     with tempfile.TemporaryDirectory() as aside:
-        run = configured({**config, "out": aside})
+        run = Run({**config, "out": aside})
         if (run.bin / "rl").is_file():  # else the first trial says so
             ask_rl(run)
-
-
-def configured(config: Config) -> Run:
-    """A run of train.toml and the parameters; its folder is empty yet."""
-    theirs = dict(config["params"])
-    own = {one.name: theirs.pop(one.name) for one in fields(Settings) if one.name in theirs}
-    run = Run(config, parse(Settings, own), Path("train.toml").read_text(errors="replace"), as_tables(theirs))
-    run.home.mkdir(parents=True, exist_ok=True)
-    return run
 
 
 def prepare(run: Run) -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import making
 import pytest
 
 import environments
@@ -259,16 +258,8 @@ def test_the_taskset_calls_right_what_ends_with_the_right_total() -> None:
 
 FOLDER = environments.find("reasoning_gym")
 needs_reasoning_gym = pytest.mark.skipif(not importlib.util.find_spec("reasoning_gym"), reason="it is not installed")
-FEW = {"train": 8, "search": 4, "confirm": 4, "report": 4}
-
-
-def prepared_by_reasoning_gym(folder: Path, **settings: Any) -> subprocess.CompletedProcess[str]:
-    """The recipe, run as the engine runs it; it ends at the model, which is not there."""
-    (folder / "settings.json").write_text(json.dumps(FEW | {"model": str(folder / "no-model")} | settings))
-    return subprocess.run(
-        [sys.executable, FOLDER / "prepare.py", folder], capture_output=True, text=True, check=False,
-        env={"PYTHONPATH": str(Path(making.__file__).parent)},
-    )  # fmt: skip
+FEW: dict[str, Any] = {"train": 8, "search": 4, "confirm": 4, "report": 4, "model": "/no-model"}
+"""The recipe ends at the model, which is not there."""
 
 
 @needs_reasoning_gym
@@ -278,16 +269,16 @@ def prepared_by_reasoning_gym(folder: Path, **settings: Any) -> subprocess.Compl
 def test_a_data_sets_own_answer_is_right_by_its_scorer_and_another_is_not(
     dataset: str, options: dict[str, int], tmp_path: Path
 ) -> None:
-    done = prepared_by_reasoning_gym(tmp_path, dataset=dataset, options=options, instruction="Answer in <answer> tags.")
-    assert "no-model' has no config.json" in done.stderr, done.stderr
-    file = tmp_path / "judge" / "search.jsonl"
-    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    ids = {json.loads(line)["id"] for path in tmp_path.rglob("*.jsonl") for line in path.read_text().splitlines()}
-    assert len(ids) == sum(FEW.values())
-    with Taskset(FOLDER / "taskset.py", file, [row["id"] for row in rows], 60, 1e12) as taskset:
+    settings = FEW | {"dataset": dataset, "options": options, "instruction": "Answer in <answer> tags."}
+    error = prepared("reasoning_gym", tmp_path / "made", settings)
+    assert "'/no-model' has no config.json" in error
+    file = tmp_path / "made" / "judge" / "search.jsonl"
+    asked = rows(file)
+    assert len({row["id"] for path in tmp_path.rglob("*.jsonl") for row in rows(path)}) == 20
+    with Taskset(FOLDER / "taskset.py", file, [row["id"] for row in asked], 60, 1e12) as taskset:
         [first, *_] = taskset.prompts(range(4))
         assert first[-1]["content"].endswith("tags.")
-        said = [f"I think so.\n<answer>{row['answer']}</answer>" for row in rows]
+        said = [f"I think so.\n<answer>{row['answer']}</answer>" for row in asked]
         assert taskset.rewards(enumerate(said)) == [1.0] * 4
         assert max(taskset.rewards((place, "<answer>no</answer>") for place in range(4))) < 0.5
 
@@ -302,5 +293,5 @@ def test_a_data_sets_own_answer_is_right_by_its_scorer_and_another_is_not(
     ],
 )
 def test_what_cannot_be_asked_is_refused(settings: dict[str, Any], words: str, tmp_path: Path) -> None:
-    done = prepared_by_reasoning_gym(tmp_path, **settings)
-    assert done.returncode == 1 and "reasoning_gym cannot be prepared" in done.stderr and words in done.stderr
+    error = prepared("reasoning_gym", tmp_path / "made", FEW | settings)
+    assert "reasoning_gym cannot be prepared" in error and words in error

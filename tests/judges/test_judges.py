@@ -172,7 +172,6 @@ CHOICE = {"action": spaces.Dict(gas=spaces.Tuple([spaces.Discrete(3, start=5)]))
     [
         (at_step(1, "column[:] = 5; column[4] = 8"), {"id": f"{ENVIRONMENTS}:Spaces-v0", "kwargs": CHOICE}, "for action 'gas/0' in lane 4 at step 1"),
         (at_step(0, "pass"), {"kwargs": {"does": "self.reward = np.nan"}}, "^the environment returned reward nan in lane 0 at step 3$"),
-        (at_step(0, "pass"), {"kwargs": {"does": "raise RuntimeError('a wheel came off')"}}, "^the environment failed in lane 0 at step 3: RuntimeError: a wheel"),
     ],
 )  # fmt: skip
 def test_what_goes_wrong_has_a_reason_and_no_score(
@@ -260,18 +259,11 @@ def test_a_broken_result_has_a_reason_and_no_score(program: str, words: str, tmp
 # Lanes: nothing of a foreign environment is left behind.
 
 
-SECONDS = 60.0
-
-
-def nobody() -> None:
-    """Nobody ends the judgement."""
-
-
 @contextmanager
-def doing(does: str, check: Callable[[], None] = nobody) -> Iterator[ForeignProcess]:
+def doing(does: str, check: Callable[[], None] = lambda: None) -> Iterator[ForeignProcess]:
     """A lane of an environment that does this at its third step."""
     source = EnvSource(f"{ENVIRONMENTS}:Drift-v0", None, {"length": 6, "does": does})
-    with ForeignProcess(Path(), SECONDS, check) as lanes:
+    with ForeignProcess(Path(), 60.0, check) as lanes:
         lanes.call(Lanes, [source])
         lanes.call(Lanes.reset, {0: 1})
         yield lanes

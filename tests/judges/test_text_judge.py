@@ -217,6 +217,12 @@ def test_the_blocks_of_a_comparison_share_out_the_pool() -> None:
         share_of(pool, ComparisonBlock(1, 23))
 
 
+def test_a_generator_may_load_its_libraries_before_it_reads_what_no_pipe_holds(tmp_path: Path) -> None:
+    look = exam(tmp_path, (row | {"question": row["question"] + " " * 9000} for row in questions(20)))
+    loading = f"import time\ntime.sleep(3)\n{GENERATOR_OF}"
+    assert judged(RIGHT, tmp_path, look, prelude=loading, answer_seconds=2.0).value == 1.0
+
+
 # Where there is no score
 
 
@@ -231,7 +237,7 @@ def test_the_blocks_of_a_comparison_share_out_the_pool() -> None:
             (),
             "not asked, prompt 2",
         ),
-        (RIGHT, ("def reward(", "def rewards("), "has no function reward, and exports 0 subclasses of vf.Taskset"),
+        (RIGHT, ("def reward(", "def rewards("), "taskset.py cannot be used .*has no attribute 'reward'"),
         (RIGHT, ("return ", "return float('nan') * "), "the reward of question 0+. is nan, not a finite number"),
         (RIGHT, ("return ", "raise SystemExit(0); "), "the reward of question 0+. failed .SystemExit: 0"),
         (RIGHT, ("return ", "import re; re.match('(a+)+b', 'a' * 60); "), r"within 2 s.*\[text\] reward_seconds"),
@@ -368,7 +374,7 @@ def test_a_real_vllm_judges_a_model(tmp_path: Path) -> None:
     """Its CPU build."""
     vllm = shutil.which(os.environ["NIGHTSHIFT_VLLM"])
     assert vllm is not None, "NIGHTSHIFT_VLLM must be a command"
-    tiny_model.save(tmp_path / "trial" / "out" / "model", head=32)
+    tiny_model.save(tmp_path / "trial" / "out" / "model")
     arguments = 'vllm_args = {dtype = "float32", enforce_eager = true, gpu_memory_utilization = 0.2}'
     settings = f'backend = "vllm"\nvllm = {json.dumps(vllm)}\n{arguments}\nstart_seconds = 1500'
     given = environment(tmp_path, settings, (Path(vllm).resolve().parents[1],))

@@ -90,35 +90,29 @@ def test_baseline_and_champion_play_one_episode_side_by_side(tmp_path: Path, hom
     assert (ledger.path / "episode.json").stat().st_mtime_ns == stamp and html(ledger) == shown
 
 
-def test_a_checkpoint_that_is_not_what_was_judged_does_not_play(tmp_path: Path, home: Path) -> None:
-    ledger = night(tmp_path)
-    (ledger.place(0).out / "policy.json").write_bytes(b'{"sign": 1}')
-
-    record(ledger, SANDBOX.level)
-
-    assert not (ledger.path / "episode.gif").exists()
-    made = episode.load(ledger.path)
-    assert made is not None and "the baseline, trials/0000" in made["reason"] and "has changed" in made["reason"]
-    shown = html(ledger)
-    assert "No episode was recorded" in shown and "What failed" in shown
-
-
 @pytest.mark.parametrize(
-    ("act", "reason"),
+    ("act", "checkpoint", "reason"),
     [
-        (at_step(4, "column[:] = 7"), "outside"),
-        (at_step(4, "os._exit(3)"), "exited with status 3"),
-        pytest.param(at_step(4, "time.sleep(60)"), "did not answer", marks=pytest.mark.slow),
+        (TILT, b'{"sign": 1}', "has changed"),
+        (at_step(4, "column[:] = 7"), b"", "outside"),
+        (at_step(4, "os._exit(3)"), b"", "exited with status 3"),
+        pytest.param(at_step(4, "time.sleep(60)"), b"", "did not answer", marks=pytest.mark.slow),
     ],
 )
-def test_a_hostile_policy_ends_its_episode_with_the_reason(tmp_path: Path, home: Path, act: str, reason: str) -> None:
+def test_a_policy_that_is_hostile_or_not_what_was_judged_ends_its_episode_with_the_reason(
+    tmp_path: Path, home: Path, act: str, checkpoint: bytes, reason: str
+) -> None:
     ledger = night(tmp_path, act)
+    if checkpoint:
+        (ledger.place(0).out / "policy.json").write_bytes(checkpoint)
 
     record(ledger, SANDBOX.level)
 
+    assert not list(ledger.path.glob("*.gif"))
     made = episode.load(ledger.path)
     assert made is not None and "the baseline, trials/0000" in made["reason"] and reason in made["reason"]
-    assert not list(ledger.path.glob("*.gif"))
+    shown = html(ledger)
+    assert "No episode was recorded" in shown and "What failed" in shown
 
 
 KILLED = """

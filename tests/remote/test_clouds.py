@@ -7,9 +7,7 @@ import base64
 import contextlib
 import functools
 import json
-import shutil
 import signal
-import ssl
 import subprocess
 import sys
 import threading
@@ -20,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -43,21 +42,20 @@ class Containers:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.running, self.created = folder, dict[str, RunningEndpoint](), list[str]()
-        self._stacks: dict[str, ExitStack] = {}
+        self._stack = ExitStack()
 
     def start(self, name: str, variables: dict[str, Any]) -> None:
         assert name not in self.running
         self.created.append(name)
-        stack = self._stacks[name] = ExitStack()
-        self.running[name] = stack.enter_context(reference(self.folder / name, token=variables["ENDPOINT_TOKEN"]))
+        endpoint = reference(self.folder / name, token=variables["ENDPOINT_TOKEN"])
+        self.running[name] = self._stack.enter_context(endpoint)
 
     def end(self, name: str) -> None:
-        del self.running[name]
-        self._stacks.pop(name).close()
+        self.running.pop(name).process.kill()
 
     def end_all(self) -> None:
-        for name in list(self.running):
-            self.end(name)
+        self.running.clear()
+        self._stack.close()
 
     @property
     def starts(self) -> int:
@@ -115,10 +113,6 @@ CALLS = (
 PORT = 8400
 FIRST = 22
 """Characters of the id of a sandbox of the first version, behind its prefix."""
-CERTIFICATE = (
-    "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-    "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem",
-)  # fmt: skip
 
 
 @dataclass
@@ -127,7 +121,6 @@ class ModalServer:
 
     api: Any
     containers: Containers
-    certificate: ssl.SSLContext
     asked: list[str] = field(default_factory=list)
     made: list[Any] = field(default_factory=list)
     """The definitions of all sandboxes."""
@@ -136,7 +129,6 @@ class ModalServer:
     _secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     _ids: dict[str, str] = field(default_factory=dict)
     """Of sandboxes, by their names; by their form the SDK knows the version."""
-    relays: dict[str, asyncio.Server] = field(default_factory=dict)
 
     def __mapping__(self) -> dict[str, Any]:
         """What grpclib asks a service for."""
@@ -216,11 +208,8 @@ class ModalServer:
         name = self._running(asked)
         if self.is_full or not name:
             return {"result": {"status": "GENERIC_STATUS_TIMEOUT"}}
-        if name not in self.relays:
-            relay = functools.partial(_relay, self.containers.running[name].url)
-            self.relays[name] = await asyncio.start_server(relay, "127.0.0.1", 0, ssl=self.certificate)
-        host, port = self.relays[name].sockets[0].getsockname()
-        return {"tunnels": [{"host": host, "port": port, "container_port": PORT}]}
+        address = urlsplit(self.containers.running[name].url)
+        return {"tunnels": [{"host": address.hostname, "port": address.port, "container_port": PORT}]}
 
     async def _SandboxTerminate(self, asked: Any, second: bool) -> dict[str, Any]:
         if name := self._running(asked):
@@ -239,33 +228,16 @@ def token() -> str:
     return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.signature"
 
 
-async def _relay(url: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass one connection on to a container."""
-
-    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        with contextlib.closing(target), contextlib.suppress(ConnectionError):
-            while data := await source.read(2**16):
-                target.write(data)
-                await target.drain()
-
-    onward = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
-    await asyncio.gather(copy(reader, onward[1]), copy(onward[0], writer))
-
-
 @contextlib.contextmanager
 def modal_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModalServer]:
     """The server, and a login of it in the variables of this process and of those that it starts."""
-    if shutil.which(CERTIFICATE[0]) is None:
-        pytest.skip("not installed: apt-get install openssl")
     import modal
     from grpclib.server import Server
     from modal_proto import api_pb2
 
-    folder.mkdir(parents=True)
-    subprocess.run(CERTIFICATE, cwd=folder, check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    found = ModalServer(api_pb2, Containers(folder), context)
+    found = ModalServer(api_pb2, Containers(folder))
+    # A tunnel of Modal's ends in TLS; here it leads to the container itself.
+    monkeypatch.setattr(modal.Tunnel, "url", property(lambda tunnel: f"http://{tunnel.host}:{tunnel.port}"))
     port, started, over = free_port(), threading.Event(), threading.Event()
 
     async def serve() -> None:
@@ -273,8 +245,7 @@ def modal_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moda
         await server.start("127.0.0.1", port)
         started.set()
         await asyncio.to_thread(over.wait)
-        for closed in (server, *found.relays.values()):
-            closed.close()
+        server.close()
         await asyncio.sleep(0.05)  # in which connections end
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
@@ -284,7 +255,6 @@ def modal_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moda
         monkeypatch.setenv("MODAL_SERVER_URL", f"http://127.0.0.1:{port}")
         for name, value in zip(("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"), LOGIN, strict=True):
             monkeypatch.setenv(name, value)
-        monkeypatch.setenv("SSL_CERT_FILE", str(folder / "cert.pem"))
         yield found
     finally:
         modal.Client.from_env().close()  # the next test's server is another
@@ -406,7 +376,7 @@ def test_a_sandbox_is_made_as_stated_found_by_its_name_and_terminated(server: Mo
     wanted.tear_down("key", 30.0)
 
     (made,) = server.made
-    assert first == second and first.url.startswith("https://") and not server.containers.running
+    assert first == second and not server.containers.running
     assert list(made.entrypoint_args) == ["python", "serve.py"] and made.timeout_secs == 60
     assert (made.resources.milli_cpu, made.resources.memory_mb) == (1500, 4096)
     assert "SandboxCreateV2" in server.asked and not made.resources.gpu_config.count

@@ -1,14 +1,14 @@
 """A stand-in for a checkout of prime-rl, laid into a folder: its `rl`, with the processes and files of the real one.
 
-    checkout = lay(tmp_path / "prime-rl", Faults(trials={3: "out of memory"}))
+    checkout = lay(tmp_path / "prime-rl", {3: "out of memory"})
     subprocess.run([checkout / ".venv/bin/rl", "@", "train.toml", "@", "engine.toml"])
 
     rl ── inference, which answers and does nothing
        └─ trainer, in a session of its own
 
-Nothing is learnt and no GPU is used: the weights hold a number, `quality`, that rises at each step by at most 0.03, at a
-learning rate of 3e-5; ten times more or less gives a third of that, from 3e-4 on it falls. `rl` itself writes what the
-real programs do into the run's directory, which is that of prime-rl in August 2026.
+Nothing is learnt and no GPU is used: the weights hold a number, `quality`, that rises at each step, faster at a learning
+rate near 3e-5. `rl` itself writes what the real programs do into the run's directory, which is that of prime-rl in August
+2026.
 """
 
 from __future__ import annotations
@@ -27,39 +27,22 @@ import sys
 import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-MODES = {
-    "normal": 'every step, then "Training finished!" and 0',
-    "hangs at start": "nothing is answered",
-    "stalls": "no metric comes after step 3, and nothing ends",
-    "out of memory": "CUDA has none left in the trainer's second step",
-    "GPU taken": "another program holds the memory of the engine's GPU",
-    "nan": "the loss is no number from step 3 on",
-    "refused": "the configuration is not taken",
-}
 SCRIPT = "#!{python} -SB\nimport sys\nsys.path.insert(0, {source!r})\nimport fake_prime_rl\nsys.exit(fake_prime_rl.rl(sys.argv[1:]))\n"
 CHECKOUT = Path(__file__).resolve().parents[1]
 """Of a copy of this file that was laid."""
 Config = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Faults:
-    """What happens when; stored as faults.json in the checkout, and read anew by each process."""
-
-    trials: Mapping[int, str] = field(default_factory=dict)
-    """What happens in a trial, by its number, which stands in the output directory (.../trials/0007/...)."""
-    step_seconds: float = 0.02
+Faults = Mapping[int, str]
+"""What goes wrong in a trial, by its number, which stands in the output directory (.../trials/0007/...)."""
+NONE: Faults = {}
 
 
-NORMAL = Faults()
-
-
-def lay(folder: Path, faults: Faults = NORMAL) -> Path:
+def lay(folder: Path, faults: Faults = NONE, step_seconds: float = 0.02) -> Path:
     """Lay out the checkout; its folder, as an absolute path."""
     folder = folder.absolute()
     source, programs = folder / "src", folder / ".venv/bin"
@@ -70,15 +53,14 @@ def lay(folder: Path, faults: Faults = NORMAL) -> Path:
     (programs / "python").write_text("#!/bin/sh\necho 2.11.0 with CUDA 12.8\n")
     for program in programs.iterdir():
         program.chmod(0o755)
-    goes_wrong(folder, faults)
+    goes_wrong(folder, faults, step_seconds)
     return folder
 
 
-def goes_wrong(checkout: Path, faults: Faults) -> None:
-    """From now on this happens there."""
-    assert MODES.keys() >= {*faults.trials.values()}
+def goes_wrong(checkout: Path, faults: Faults, step_seconds: float = 0.02) -> None:
+    """From now on this happens there; each process reads it anew."""
     new = checkout / ".faults.json"
-    new.write_text(json.dumps(asdict(faults)))
+    new.write_text(json.dumps({"trials": faults, "step_seconds": step_seconds}))
     new.replace(checkout / "faults.json")
 
 
@@ -183,8 +165,8 @@ def launched(folder: Path, config: Config, mode: str, seconds: float) -> int:
 def trained(folder: Path, config: Config, mode: str, seconds: float) -> dict[str, str]:
     """Every step, as far as it comes; the last words of the program that failed."""
     quality = quality_of(Path(config["model"]["name"], "model.safetensors"))
-    rate = float(config["trainer"].get("optim", {}).get("lr", 1e-6))
-    gain = -0.03 if rate >= 3e-4 else 0.03 * math.exp(-(math.log10(max(rate, 1e-30) / 3e-5) ** 2))
+    rate = float(config["trainer"]["optim"]["lr"])
+    gain = 0.03 * math.exp(-(math.log10(rate / 3e-5) ** 2))
     if mode == "GPU taken":
         return {
             "inference": "ValueError: Free memory on device (3.1/79.1 GiB) is less than desired GPU memory utilization"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.fake_prime_rl import NORMAL, Faults, base_model, lay
+from tests.support.fake_prime_rl import NONE, Faults, base_model, lay
 from tests.support.question_pool import RECIPE
 
 TOML = """\
@@ -74,7 +74,7 @@ pathlib.Path(sys.argv[2]).write_text(json.dumps({"units": units, "also": {"quali
 """
 
 
-def laid(tmp_path: Path, faults: Faults = NORMAL, start: float = 60, stall: float = 30) -> tuple[Path, Path]:
+def laid(tmp_path: Path, faults: Faults = NONE, start: float = 60, stall: float = 30) -> tuple[Path, Path]:
     """The folder of the environment, and the checkout that it uses."""
     checkout = lay(tmp_path / "prime-rl", faults)
     folder = tmp_path / "env"

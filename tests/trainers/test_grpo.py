@@ -29,7 +29,7 @@ QUESTIONS = [{"id": f"{i:016x}", "question": f"{i}+{i}", "answer": str(2 * i)} f
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Questions, and beside them an untrained model of a few thousand weights."""
+    """Questions, and beside them an untrained model."""
     folder = tmp_path_factory.mktemp("data")
     tiny_model.save(folder / "base")
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
@@ -98,9 +98,9 @@ def test_answers_go_through_the_model_in_parts_that_memory_holds(data: Path) -> 
     params = grpo.Params(batch_size=48, group_size=4)
     model, _, _ = grpo.load(str(data / "base"), params)
     fixed = 12 * model.num_parameters()
-    sizes = [grpo.micro_batch(model, 20, params, fixed + free) for free in (1e5, 1e6, 1e9)]
+    sizes = [grpo.micro_batch(model, 20, params, fixed + free) for free in (3e6, 1e7, 1e9)]
     assert sizes[0] < sizes[1] < sizes[2] == 48 and not any(48 % size for size in sizes), "divisors of a batch"
-    assert grpo.micro_batch(model, 40, params, fixed + 1e6) < sizes[1], "of longer answers fewer"
+    assert grpo.micro_batch(model, 40, params, fixed + 1e7) < sizes[1], "of longer answers fewer"
     with pytest.raises(_program.Refused, match="an answer of 20 tokens needs"):
         grpo.micro_batch(model, 20, params, fixed)
 

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,43 +19,25 @@ from _program import CANCELLED, Budget, Failed, ProgressFile
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tasks.trainers import prime_rl
-from tasks.trainers.prime_rl import Run, Settings, Steps, as_tables, at
+from tasks.trainers.prime_rl import Run, Steps, as_tables, at
 from tests.support import trainer_process as trainer_programs
-from tests.support.fake_prime_rl import Faults, base_model, goes_wrong, lay, quality_of, weights
+from tests.support.fake_prime_rl import base_model, goes_wrong, lay, quality_of, weights
 from tests.support.lazy import LazyModule
-from tests.support.prime_rl_problem import laid
+from tests.support.prime_rl_problem import TRAIN, laid
 from tests.support.processes import naming, wait_for
 from tests.support.toy import GREEDY, nightshift, status
 from tests.support.trainer_process import progress
 
 torch, tensors_of = LazyModule("torch"), LazyModule("safetensors.torch")
 
-TRAIN = """\
-# the whole file
-[trainer.optim]
-lr = 1e-6    # the lever
-
-[orchestrator]
-batch_size = 64
-group_size = 8
-
-[trainer.loss]
-kl_tau = 0.0
-
-[inference]
-"""
-
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A training that has not begun, with data and a base model."""
     base_model(tmp_path / "data/base")
-    questions = [json.dumps({"id": index, "question": "1+1", "answer": "2"}) for index in range(20)]
-    (tmp_path / "data/train.jsonl").write_text("\n".join(questions) + "\n")
-    config = trainer_programs.config(tmp_path / "out", "", seed=3, steps=4, data=str(tmp_path / "data"))
-    made = Run(config, Settings(str(tmp_path / "prime-rl")), TRAIN)
-    made.home.mkdir(parents=True)
-    return made
+    (tmp_path / "train.toml").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path)
+    return Run(trainer_programs.config(tmp_path / "out", "", seed=3, steps=4, data=str(tmp_path / "data")))
 
 
 def test_the_engine_s_file_has_the_parameters_and_above_them_what_is_the_engine_s(run: Run, tmp_path: Path) -> None:
@@ -190,7 +171,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def begin(*arguments: str, step_seconds: float = 0.02, steps: int = 3) -> subprocess.Popen[bytes]:
         data, workspace = tmp_path / "data", tmp_path / "workspace"
-        checkout = lay(tmp_path / "prime-rl", Faults(step_seconds=step_seconds))
+        checkout = lay(tmp_path / "prime-rl", step_seconds=step_seconds)
         base_model(data / "base")
         (data / "train.jsonl").write_text("".join(json.dumps({"id": n, "answer": "1"}) + "\n" for n in range(40)))
         workspace.mkdir()
@@ -317,14 +298,13 @@ REASONS = {
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_night_with_every_fault_ends_with_every_reason_right(tmp_path: Path, home: Path, server: str) -> None:
-    faults = Faults(trials=FAULTS)
-    folder, checkout = laid(tmp_path, faults, start=40, stall=8)
+    folder, checkout = laid(tmp_path, FAULTS, start=40, stall=8)
 
     def mend() -> None:
         """Put the fault of the machine right as soon as its trial has failed for it."""
         told = home / "night/trials/0005/out/progress.jsonl"
         wait_for(lambda: told.is_file() and '"retry": true' in told.read_text(), 600)
-        goes_wrong(checkout, replace(faults, trials={key: mode for key, mode in FAULTS.items() if key != 5}))
+        goes_wrong(checkout, {key: mode for key, mode in FAULTS.items() if key != 5})
 
     watch = threading.Thread(target=mend, daemon=True)
     watch.start()
