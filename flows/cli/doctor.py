@@ -86,7 +86,7 @@ def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = Fal
         server_process.settle_in(home())  # before Prefect, which these checks import
         overrides = overrides_only(set_ or [])
         permissions.require_named(for_, overrides, trust)
-        checks |= check_environment(environments.named(for_, overrides), home())
+        checks |= check_environment(environments.named(for_, overrides))
     bad = sum(check.state == "bad" for check in checks.values())
     if json:
         documents = [{"name": name, **check._asdict()} for name, check in checks.items()]
@@ -209,7 +209,7 @@ OF_MACHINE = {
 }  # fmt: skip
 
 
-def files(environment: Environment, runs: Path) -> Check:
+def files(environment: Environment) -> Check:
     """What `env validate` refuses, and whether trials have their sandbox, and find there what they read and import."""
     from flows.spec.environment import check
 
@@ -223,18 +223,18 @@ def files(environment: Environment, runs: Path) -> Check:
     return Check("ok", f"{environment.folder} is in order; its trials run at level {level}")
 
 
-def room(environment: Environment, runs: Path) -> Check:
+def room(environment: Environment) -> Check:
     """The slots for its runs: the GPUs that it needs, or cores."""
     if environment.trainer == "prime_rl" and environment.gpus < 2:
         return Check("bad", f"gpus = {environment.gpus}, and prime-rl needs two", "state gpus = 2 in environment.toml")
-    slots = slots_of(environment, runs)
+    slots = slots_of(environment, home())
     names = ", ".join(part.name for part in slots.parts)
     return Check("ok", f"runs at the same time: {len(slots.parts)}, on {names}")
 
 
-def data(environment: Environment, runs: Path) -> Check:
+def data(environment: Environment) -> Check:
     """Whether what its recipe makes, such as questions and a base model, is there or can be made."""
-    folder = preparing.place(environment, runs)
+    folder = preparing.place(environment, home())
     if folder is None:
         return Check("ok", "it needs no prepared data")
     if made := preparing.read(folder):
@@ -243,7 +243,7 @@ def data(environment: Environment, runs: Path) -> Check:
     return Check("note", "its data is not prepared yet", remedy)
 
 
-def dry_run(environment: Environment, runs: Path) -> Check:
+def dry_run(environment: Environment) -> Check:
     """Whether prime-rl takes the baseline's files, in the sandbox of a trial, as an edit of them is checked."""
     from tasks.proposing.validation import ProposalChecks
 
@@ -261,7 +261,7 @@ def dry_run(environment: Environment, runs: Path) -> Check:
     return Check("ok", "prime-rl's `rl --dry-run` takes train.toml and the baseline's parameters")
 
 
-def cuda(environment: Environment, runs: Path) -> Check:
+def cuda(environment: Environment) -> Check:
     """Whether prime-rl's own Python computes on two GPUs, and has vLLM."""
     two = {VISIBLE: os.environ.get(VISIBLE, "0,1")}
     ask([str(_programs(environment) / "python"), "-c", PROBE], CUDA_SECONDS, {**os.environ, **two})
@@ -277,7 +277,7 @@ OF_ANY = {"environment": files, "room": room, "data": data}
 OF_PRIME_RL = {"dry_run": dry_run, "cuda": cuda}
 
 
-def check_environment(environment: Environment, runs: Path) -> dict[str, Check]:
+def check_environment(environment: Environment) -> dict[str, Check]:
     """The checks by name, in the order of the report."""
     checks = OF_ANY | (OF_PRIME_RL if environment.trainer == "prime_rl" else {})
-    return results({name: partial(check, environment, runs) for name, check in checks.items()})
+    return results({name: partial(check, environment) for name, check in checks.items()})

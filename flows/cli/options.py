@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar, get_origin
+from dataclasses import make_dataclass
+from typing import Annotated, Any, Literal, get_origin
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
@@ -12,7 +11,6 @@ from pydantic.fields import FieldInfo
 
 from flows.spec.spec import CERTIFY, GROUPS, OPTIONS, TABLES, declared, flag
 
-F = TypeVar("F", bound=Callable[..., Any])
 FLAGS = {name: field for name, field in OPTIONS.items() if name not in ("environment", *TABLES)}
 """The options of a campaign that are flags of `run` and `resume`: the environment is an argument, a table is --set."""
 HEADINGS = {title: Group(title, sort_key=order) for order, title in enumerate(GROUPS)}
@@ -47,24 +45,17 @@ Runs = Annotated[int | None, of_field("runs", CERTIFY["runs"], validator=Number(
 Budget = Annotated[str, of_field("budget", CERTIFY["budget"])]
 
 
-def campaign_options(*, resuming: bool) -> Callable[[F], F]:
-    """Give a verb the options of a campaign; its `**options` holds those that were stated.
+def campaign_options(*, resuming: bool) -> Any:
+    """The type of a verb's parameter that stands for the options of a campaign: an object that has them all, None where
+    they were not stated.
 
     Args:
         resuming: Accept the fixed options without showing them, since they may only repeat what they were.
     """
-
-    def give(verb: F) -> F:
-        signature = inspect.signature(verb)
-        *own, rest = signature.parameters.values()
-        names = [name for name in FLAGS if not (resuming and name == "name")]
-        added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in names]
-        verb.__annotations__ |= {name: _annotation(name, resuming) for name in names}
-        del verb.__annotations__[rest.name]
-        vars(verb)["__signature__"] = signature.replace(parameters=[*own, *added])
-        return verb
-
-    return give
+    names = [name for name in FLAGS if not (resuming and name == "name")]
+    fields = [(name, _annotation(name, resuming), None) for name in names]
+    # Of a class without a module of its own Cyclopts takes it that it is Python's, and none of its fields is a flag.
+    return Parameter("*")(make_dataclass("CampaignOptions", fields, namespace={"__module__": __name__}))
 
 
 def _annotation(name: str, resuming: bool) -> Any:

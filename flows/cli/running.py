@@ -7,7 +7,7 @@ import platform
 import signal
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -23,11 +23,11 @@ from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tasks.system.home import home
 
+OfRun, OfResume = campaign_options(resuming=False), campaign_options(resuming=True)
 END_SECONDS = 60.0
 """How long `stop --now` waits for the campaign's process to end."""
 
 
-@campaign_options(resuming=False)
 def run(
     environment: str,
     /,
@@ -37,7 +37,7 @@ def run(
     server: Server = None,
     detach: bool = False,
     json: Json = False,
-    **options: Any,
+    options: OfRun = OfRun(),  # type: ignore[valid-type]  # noqa: B008 (nobody changes it)
 ) -> int:
     """Run a campaign in ENVIRONMENT (a name, a folder or a spec.toml), or resume the one of that --name.
 
@@ -48,10 +48,10 @@ def run(
     Args:
         detach: Return once the campaign has started; it continues in the background.
     """
-    return foreground.run(stated(environment, settings=set_ or [], trust=trust, **options), server, json, detach, trust)
+    given = stated(environment, settings=set_ or [], trust=trust, **vars(options))
+    return foreground.run(given, server, json, detach, trust)
 
 
-@campaign_options(resuming=True)
 def resume(
     campaign: str | None = None,
     /,
@@ -60,7 +60,7 @@ def resume(
     server: Server = None,
     detach: bool = False,
     json: Json = False,
-    **options: Any,
+    options: OfResume = OfResume(),  # type: ignore[valid-type]  # noqa: B008
 ) -> int:
     """Resume CAMPAIGN (default: the newest unfinished one). Options that change a score are fixed.
 
@@ -70,7 +70,7 @@ def resume(
         detach: Return once the campaign has started; it continues in the background.
     """
     name = campaign or foreground.newest_unfinished()
-    return foreground.run(stated(None, settings=set_ or [], name=name, **options), server, json, detach)
+    return foreground.run(stated(None, settings=set_ or [], name=name, **vars(options)), server, json, detach)
 
 
 def stop(campaign: str, /, *, now: bool = False) -> int:

@@ -95,7 +95,7 @@ def replay() -> int:
     for line in overview.outcome(terminal.cleaned(document(ledger))):
         console.print(line, highlight=False)
     page = ledger.path / "report.html"
-    terminal.whole(console, f"\nreport: {terminal.short(page)}")
+    console.print(f"\nreport: {terminal.short(page)}", soft_wrap=True)  # it is to be copied
     if terminal.is_screen(console) and {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         webbrowser.open(page.as_uri())
     return 0

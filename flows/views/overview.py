@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from flows.views.terminal import binaries, cleaned, duration, put, short, whole
+from flows.views.terminal import binaries, cleaned, duration, put, short
 from tasks.describe import parameter_changes
 from tasks.numbers import number
 from tasks.spending import parts
@@ -138,4 +138,4 @@ def what_next(document: Document, path: Path, console: Console) -> None:
     console.print("\nto see more")
     for label, step in steps.items():
         if step:
-            whole(console, Text.assemble("  ", (f"{label:<12} ", "dim"), step))
+            console.print(Text.assemble("  ", (f"{label:<12} ", "dim"), step), soft_wrap=True)  # it is to be copied

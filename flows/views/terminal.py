@@ -47,11 +47,6 @@ def put(console: Console, line: RenderableType) -> None:
     console.print(line, no_wrap=isinstance(line, Text) or None, overflow="ellipsis", highlight=False)
 
 
-def whole(console: Console, line: RenderableType) -> None:
-    """Print a line that nothing cuts, for it is to be copied."""
-    console.print(line, soft_wrap=True, highlight=False)
-
-
 def print_json(document: object) -> None:
     """Print one JSON document on stdout, and nothing else."""
     print(json.dumps(document, indent=2, allow_nan=False))

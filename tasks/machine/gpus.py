@@ -22,7 +22,6 @@ class Gpu:
     name: str
     memory: int | None = None
     """None where the driver reports none, as for memory that it shares with the processor."""
-    used: int | None = None
 
 
 def find() -> tuple[list[Gpu], list[str]]:
@@ -39,11 +38,10 @@ def find() -> tuple[list[Gpu], list[str]]:
     for index in range(count):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            gpu = Gpu(index, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle))
+            memory = None
             with suppress(pynvml.NVMLError_NotSupported):
-                memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-                gpu = Gpu(index, gpu.uuid, gpu.name, int(memory.total), int(memory.used))
-            found.append(gpu)
+                memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+            found.append(Gpu(index, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle), memory))
         except GpuError as fault:
             faults.append(f"GPU {index}: {fault}")
     return found, faults

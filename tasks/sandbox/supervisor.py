@@ -162,17 +162,18 @@ def _watch(program: int, inner: int) -> int | None:
 def _kill_all() -> None:
     """Kill every descendant. All are stopped first, until no new one appears, so that a fork bomb cannot outrun it."""
     stopped: set[int] = set()
-    while _has_children():
-        fresh = {pid for pid, _ in _descendants()} - stopped
-        for pid in fresh:
-            _signal(pid, signal.SIGSTOP)
-        stopped |= fresh
-        if not fresh:
-            for pid, _ in list(_descendants()):
-                _signal(pid, signal.SIGKILL)
-            stopped.clear()
-            time.sleep(0.001)
-        list(_reaped())
+    with suppress(ChildProcessError):  # by the kernel's word, none is left
+        while True:
+            list(_reaped())
+            fresh = {pid for pid, _ in _descendants()} - stopped
+            for pid in fresh:
+                _signal(pid, signal.SIGSTOP)
+            stopped |= fresh
+            if not fresh:
+                for pid, _ in list(_descendants()):
+                    _signal(pid, signal.SIGKILL)
+                stopped.clear()
+                time.sleep(0.001)
 
 
 def _descendants() -> Iterator[tuple[int, int]]:
@@ -191,21 +192,9 @@ def _descendants() -> Iterator[tuple[int, int]]:
 
 
 def _reaped() -> Iterator[tuple[int, int]]:
-    """Collect the children that have ended: pid and wait status."""
-    try:
-        while (child := os.waitpid(-1, os.WNOHANG))[0]:
-            yield child
-    except ChildProcessError:
-        return
-
-
-def _has_children() -> bool:
-    """Whether any child is left, by asking the kernel, not /proc."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
+    """Collect the children that have ended: pid and wait status. Raises ChildProcessError when there is none at all."""
+    while (child := os.waitpid(-1, os.WNOHANG))[0]:
+        yield child
 
 
 def _read(path: str) -> bytes:

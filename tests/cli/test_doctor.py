@@ -86,21 +86,19 @@ def test_where_nothing_can_be_recorded_is_bad_and_shows_no_password(
 needs_bwrap = pytest.mark.skipif(SANDBOX.level != "bwrap", reason="prime-rl's processes need bubblewrap")
 
 
-def found(name: str, environment: Environment, home: Path) -> Check:
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+def found(name: str, environment: Environment) -> Check:
     check = (checks.OF_ANY | checks.OF_PRIME_RL)[name]
-    return results({name: lambda: check(environment, home)})[name]
+    return results({name: lambda: check(environment)})[name]
 
 
-def test_data_that_is_not_prepared_is_so_by_a_command_that_finds_the_environment(tmp_path: Path, home: Path) -> None:
+def test_data_that_is_not_prepared_is_so_by_a_command_that_finds_the_environment(tmp_path: Path) -> None:
     folder = quadratic(tmp_path / "my problem", toml=f'{QUADRATIC}\n[prepare]\nprogram = "fit.py"\ndisk_gb = 0.01\n')
-    remedy = found("data", environments.load(folder), home).remedy
+    remedy = found("data", environments.load(folder)).remedy
     assert shlex.split(remedy.split("`")[1]) == ["nightshift", "env", "prepare", str(folder)]
 
 
-def test_an_environment_on_the_cpu_is_in_order_from_its_files_to_its_room(tmp_path: Path, home: Path) -> None:
-    home.mkdir(mode=0o700, parents=True)
-    made = checks.check_environment(environments.load(quadratic(tmp_path / "env")), home)
+def test_an_environment_on_the_cpu_is_in_order_from_its_files_to_its_room(tmp_path: Path) -> None:
+    made = checks.check_environment(environments.load(quadratic(tmp_path / "env")))
     assert {name: check.state for name, check in made.items()} == dict.fromkeys(checks.OF_ANY, "ok")
 
 
@@ -114,11 +112,10 @@ def machine(tmp_path: Path, python: str = "", **overrides: Value) -> Environment
 
 
 @needs_bwrap
-def test_a_machine_for_prime_rl_is_in_order(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_for_prime_rl_is_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = machine(tmp_path)
     monkeypatch.setenv("PATH", f"{environment.fixed['prime_rl']}/.venv/bin:/usr/bin:/bin")
-    home.mkdir(mode=0o700, parents=True)
-    made = checks.check_environment(environment, home)
+    made = checks.check_environment(environment)
     assert list(made) == [*checks.OF_ANY, *checks.OF_PRIME_RL]
     assert [name for name, check in made.items() if check.state != "ok"] == ["data"], made
 
@@ -142,11 +139,11 @@ def toy(tmp_path: Path, line: str) -> Environment:
     ],
 )
 def test_a_fault_of_an_environment_or_of_a_gpu_box_is_bad_with_its_remedy(
-    name: str, made: Callable[..., Environment], how: dict[str, Any], word: str, tmp_path: Path, home: Path,
+    name: str, made: Callable[..., Environment], how: dict[str, Any], word: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")  # no nvidia-smi of this machine
-    check = found(name, made(tmp_path, **how), home)
+    check = found(name, made(tmp_path, **how))
     assert check.state == "bad" and word in check.fact and check.remedy, check
 
 

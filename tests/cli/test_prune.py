@@ -95,26 +95,23 @@ def test_what_passed_a_certificate_stays_and_the_runs_that_proved_it_go(ledger: 
     assert large(folder / "1-on-lander[1]-2-0002-champion-1"), "it is another environment's, lander[1]-2"
 
 
-def test_what_is_not_decided_and_what_runs_is_not_touched(ledger: Ledger) -> None:
+def test_what_is_not_decided_and_what_runs_is_not_touched_and_no_link_is_followed(
+    ledger: Ledger, tmp_path: Path
+) -> None:
     night(ledger)
     names = ("0005", "0004.2", "0004-again-1")
     for name in names:
         fill(ledger.trials / name)
-    with campaign_lock.hold(ledger), pytest.raises(Refused, match="is already running"):
-        free(ledger, dry=False)
-    free(ledger, dry=False)
-    assert [large(ledger.trials / name) for name in names] == [True, True, False]
-
-
-def test_links_are_removed_and_not_followed(ledger: Ledger, tmp_path: Path) -> None:
-    night(ledger)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis").write_bytes(b"x" * BLOCK)
     place = ledger.place(1)
     (place.out / "link").symlink_to(tmp_path / "mine")
     place.judged.rename(place.path / "aside")
     place.judged.symlink_to(tmp_path / "mine")
+    with campaign_lock.hold(ledger), pytest.raises(Refused, match="is already running"):
+        free(ledger, dry=False)
     free(ledger, dry=False)
+    assert [large(ledger.trials / name) for name in names] == [True, True, False]
     assert (tmp_path / "mine/thesis").is_file() and not place.judged.is_symlink()
     assert not os.path.lexists(place.out / "link")
 

@@ -304,15 +304,19 @@ def test_red_team_reading_what_is_not_its_own(tmp_path: Path, level: Level, monk
     assert assault.leaks(secret)
 
 
-@pytest.mark.parametrize("level", SANDBOXED)
+@pytest.mark.parametrize("level", WORKING)
 def test_red_team_changing_and_adding_to_what_is_not_its_own(tmp_path: Path, level: Level) -> None:
     """Overwrite, append, truncate(2), delete, rename over, hard-link, and change mode and times of the judge, the
     results, another trial, keys and the home. Add a champion, a link in the home, its own verdict, files of the system
     and of the interpreter; move the home into out/; make /dev/mem anew. Append to its own train.py, delete its
-    config.json, and leave a module to be imported later."""
+    config.json, and leave a module to be imported later. Without a sandbox the same program damages every canary."""
     ground = Ground.lay(tmp_path / "fort")
-    damaged = attack(ground, WRITE, level, targets={"python": str(Path(sys.executable).parent / "red-team")})
+    program = WRITE if level != "none" else WRITE.partition('attempt("a device"')[0]  # nothing outside the ground
+    damaged = attack(ground, program, level, targets={"python": str(Path(sys.executable).parent / "red-team")})
     place = damaged.place
+    if level == "none":
+        assert sorted(ground.changed()) == sorted(ground.canaries) and damaged.attempts["decide itself"].got
+        return
     assert damaged.run.status == "finished"
     assert ground.changed() == []
     # Behind bubblewrap it may add to folders that it alone sees.
@@ -330,12 +334,3 @@ def test_red_team_changing_and_adding_to_what_is_not_its_own(tmp_path: Path, lev
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
-
-
-def test_red_team_without_a_sandbox_every_canary_is_damaged(tmp_path: Path) -> None:
-    """What is unchanged above is kept by the sandbox: at none the same program changes all of it."""
-    ground = Ground.lay(tmp_path / "fort")
-    program = WRITE.partition('attempt("a device"')[0]  # nothing outside the ground
-    assault = attack(ground, program, "none")
-    assert sorted(ground.changed()) == sorted(ground.canaries)
-    assert assault.attempts["decide itself"].got
