@@ -209,23 +209,13 @@ class Assault:
 
     def leaks(self, secret: str) -> list[str]:
         """Where a secret shows up in what the program left or the engine wrote down of it."""
-        needle = secret.encode()
-        found = [str(path) for path in _plain_files(self.place.path) if needle in path.read_bytes()]
+        files = [path for path in self.place.path.rglob("*") if path.is_file() and not path.is_symlink()]
+        found = [str(path) for path in files if secret.encode() in path.read_bytes()]
         return found + (["Run.error"] if secret in (self.run.error or "") else [])
 
     def judge(self) -> Score:
         """Have what it left judged."""
         return judge_run("red/judge", self.environment, self.isolation, self.place, self.run, seed=8)
-
-
-def _plain_files(folder: Path) -> list[Path]:
-    """Every regular file below, hard links to elsewhere among them, symbolic links not."""
-    return [
-        Path(parent, name)
-        for parent, _, names in os.walk(folder)
-        for name in names
-        if not Path(parent, name).is_symlink() and Path(parent, name).is_file()
-    ]
 
 
 def attack(

@@ -103,7 +103,7 @@ def test_no_line_of_the_live_view_is_wider_than_the_terminal(tmp_path: Path, wid
         ledger.event("certify", look=1, champion=1, runs=3, where="日本" * 60)
         ledger.event("waiting", number=2, who="cpu-0 is held by process 7 (\x1b[31m)")
         found = cleaned(document(ledger) | {"urls": {"prefect": "http://127.0.0.1:4200/" + "0" * 99}})
-    shown = printed(live_view(found), width, screen=True)
+    shown = printed(live_view(found), width)
     assert max(map(cell_len, shown.splitlines())) <= width
     assert all(label in shown for label in (" trial 1", " trial 2", " certifying", " so far", " spent", " ends"))
 
@@ -168,10 +168,10 @@ def test_no_text_of_a_campaign_reaches_the_terminal_as_it_is(tmp_path: Path, wid
     found = document(ledger)
     lines = [*map(overview.trial_line, found["trials"])]
     lines += overview.campaign_lines([summary(ledger) | {"environment": EVIL}])
-    cut = [printed(line, width, screen=True).rstrip("\n") for line in lines]
+    cut = [printed(line, width).rstrip("\n") for line in lines]
     assert max(map(cell_len, cut)) <= width
-    shown = printed(partial(overview.show, found, ledger.path), width, screen=True) + "\n".join(cut)
-    shown += printed(live_view(cleaned(found)), width, screen=True)
+    shown = printed(partial(overview.show, found, ledger.path), width) + "\n".join(cut)
+    shown += printed(live_view(cleaned(found)), width)
     assert all(line.isprintable() for line in shown.splitlines()) and r"\x1b[2J" in shown
     assert "[bold red]" in shown, "markup is text"
 
