@@ -1,6 +1,6 @@
 """A stand-in for a checkout of prime-rl, laid into a folder: its `rl`, with the processes and files of the real one.
 
-    checkout = lay(tmp_path / "prime-rl", Faults(trials={3: "out of memory"}))
+    checkout = lay(tmp_path / "prime-rl", {3: "out of memory"})
     subprocess.run([checkout / ".venv/bin/rl", "@", "train.toml", "@", "engine.toml"])
 
     rl ── inference, which answers and does nothing
@@ -27,7 +27,6 @@ import sys
 import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -47,19 +46,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 Config = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Faults:
-    """What happens when; stored as faults.json in the checkout, and read anew by each process."""
-
-    trials: Mapping[int, str] = field(default_factory=dict)
-    """What happens in a trial, by its number, which stands in the output directory (.../trials/0007/...)."""
-    step_seconds: float = 0.02
-
-
-NORMAL = Faults()
-
-
-def lay(folder: Path, faults: Faults = NORMAL) -> Path:
+def lay(folder: Path, faults: Mapping[int, str] | None = None, step_seconds: float = 0.02) -> Path:
     """Lay out the checkout; its folder, as an absolute path."""
     folder = folder.absolute()
     source, programs = folder / "src", folder / ".venv/bin"
@@ -70,15 +57,15 @@ def lay(folder: Path, faults: Faults = NORMAL) -> Path:
     (programs / "python").write_text("#!/bin/sh\necho 2.11.0 with CUDA 12.8\n")
     for program in programs.iterdir():
         program.chmod(0o755)
-    goes_wrong(folder, faults)
+    goes_wrong(folder, faults or {}, step_seconds)
     return folder
 
 
-def goes_wrong(checkout: Path, faults: Faults) -> None:
-    """From now on this happens there."""
-    assert MODES.keys() >= {*faults.trials.values()}
+def goes_wrong(checkout: Path, faults: Mapping[int, str], step_seconds: float = 0.02) -> None:
+    """From now on this happens there, by the number of a trial, which stands in the output directory."""
+    assert MODES.keys() >= {*faults.values()}
     new = checkout / ".faults.json"
-    new.write_text(json.dumps(asdict(faults)))
+    new.write_text(json.dumps({"trials": faults, "step_seconds": step_seconds}))
     new.replace(checkout / "faults.json")
 
 
@@ -132,10 +119,8 @@ def rl(arguments: list[str]) -> int:
     for sign, path in pairwise(arguments):
         if sign == "@":
             config = laid_over(config, tomllib.loads(Path(path).read_text()))
-    folder, faults = (
-        Path(config["output_dir"], config["run"]["name"]),
-        json.loads((CHECKOUT / "faults.json").read_text()),
-    )
+    folder = Path(config["output_dir"], config["run"]["name"])
+    faults = json.loads((CHECKOUT / "faults.json").read_text())
     trial = re.search(r"/trials/0*(\d+)", str(folder))
     mode = faults["trials"].get(trial[1], "normal") if trial else "normal"
     batch, group = (config["orchestrator"].get(name, 1) for name in ("batch_size", "group_size"))

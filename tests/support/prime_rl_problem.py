@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.fake_prime_rl import NORMAL, Faults, base_model, lay
+from tests.support.fake_prime_rl import base_model, lay
 from tests.support.question_pool import RECIPE
+from tests.support.toy import folder_of
 
 TOML = """\
 title = "The stand-in"
@@ -74,14 +76,13 @@ pathlib.Path(sys.argv[2]).write_text(json.dumps({"units": units, "also": {"quali
 """
 
 
-def laid(tmp_path: Path, faults: Faults = NORMAL, start: float = 60, stall: float = 30) -> tuple[Path, Path]:
+def laid(
+    tmp_path: Path, faults: Mapping[int, str] | None = None, start: float = 60, stall: float = 30
+) -> tuple[Path, Path]:
     """The folder of the environment, and the checkout that it uses."""
     checkout = lay(tmp_path / "prime-rl", faults)
     folder = tmp_path / "env"
     base_model(folder / "base")
     toml = TOML.format(checkout=checkout, start=start, stall=stall)
-    for name, text in {
-        "environment.toml": toml, "train.toml": TRAIN, "taskset.py": "", "prepare.py": PREPARE, "judge.py": JUDGE,
-    }.items():  # fmt: skip
-        (folder / name).write_text(text)
-    return folder, checkout
+    texts = {"environment.toml": toml, "train.toml": TRAIN, "taskset.py": "", "prepare.py": PREPARE, "judge.py": JUDGE}
+    return folder_of(folder, texts), checkout

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from tasks.system import orphans
 from tasks.trainers import prime_rl
 from tasks.trainers.prime_rl import Run, Settings, Steps, as_tables, at
 from tests.support import trainer_process as trainer_programs
-from tests.support.fake_prime_rl import Faults, base_model, goes_wrong, lay, quality_of, weights
+from tests.support.fake_prime_rl import base_model, goes_wrong, lay, quality_of, weights
 from tests.support.lazy import LazyModule
 from tests.support.prime_rl_problem import laid
 from tests.support.processes import naming, wait_for
@@ -190,7 +189,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def begin(*arguments: str, step_seconds: float = 0.02, steps: int = 3) -> subprocess.Popen[bytes]:
         data, workspace = tmp_path / "data", tmp_path / "workspace"
-        checkout = lay(tmp_path / "prime-rl", Faults(step_seconds=step_seconds))
+        checkout = lay(tmp_path / "prime-rl", step_seconds=step_seconds)
         base_model(data / "base")
         (data / "train.jsonl").write_text("".join(json.dumps({"id": n, "answer": "1"}) + "\n" for n in range(40)))
         workspace.mkdir()
@@ -317,14 +316,13 @@ REASONS = {
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_night_with_every_fault_ends_with_every_reason_right(tmp_path: Path, home: Path, server: str) -> None:
-    faults = Faults(trials=FAULTS)
-    folder, checkout = laid(tmp_path, faults, start=40, stall=8)
+    folder, checkout = laid(tmp_path, FAULTS, start=40, stall=8)
 
     def mend() -> None:
         """Put the fault of the machine right as soon as its trial has failed for it."""
         told = home / "night/trials/0005/out/progress.jsonl"
         wait_for(lambda: told.is_file() and '"retry": true' in told.read_text(), 600)
-        goes_wrong(checkout, replace(faults, trials={key: mode for key, mode in FAULTS.items() if key != 5}))
+        goes_wrong(checkout, {key: mode for key, mode in FAULTS.items() if key != 5})
 
     watch = threading.Thread(target=mend, daemon=True)
     watch.start()
