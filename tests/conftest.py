@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -108,16 +109,17 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database to copy: making its tables takes seconds."""
-    return servers.empty_mlflow_database(servers.for_all_workers(tmp_path_factory))
+    """An MLflow database without a campaign, as the engine makes it, to copy: making its tables takes seconds."""
+    path = servers.for_all_workers(tmp_path_factory) / "empty/mlflow.db"
+    return servers.made_once(path, servers.MAKE_MLFLOW, str(path))
 
 
 @pytest.fixture(scope="session")
 def empty_prefect(pytestconfig: pytest.Config) -> Path:
-    """A database of a Prefect server to copy: preparing it takes seconds, so it is kept between test runs."""
+    """A database of Prefect's with its tables and block types alone, to copy: 8 s of work, kept between test runs."""
     assert pytestconfig.cache is not None
-    kept = pytestconfig.cache.mkdir(f"prefect-{importlib.metadata.version('prefect')}")
-    return servers.empty_prefect_database(kept)
+    path = pytestconfig.cache.mkdir(f"prefect-{importlib.metadata.version('prefect')}") / "prepared/prefect.db"
+    return servers.made_once(path, servers.MAKE_PREFECT, PREFECT_HOME=str(path.parent))
 
 
 @pytest.fixture
@@ -129,32 +131,27 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @pytest.fixture
-def store(home: Path, empty_mlflow: Path) -> Store:
-    """A home's own MLflow database, a copy of an empty one."""
+def stores(home: Path, empty_mlflow: Path) -> Path:
+    """The home with an MLflow database that no campaign has written to."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    shutil.copy(empty_mlflow, home / "mlflow.db")
+    return home
+
+
+@pytest.fixture
+def store(stores: Path) -> Store:
+    """The home's own MLflow database, a copy of an empty one."""
     from tasks.tracking.connection import Store
 
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    shutil.copy(empty_mlflow, home / "mlflow.db")
-    return Store(f"sqlite:///{home}/mlflow.db", home)
+    return Store(f"sqlite:///{stores}/mlflow.db", stores)
 
 
 @pytest.fixture
-def stores(home: Path, empty_mlflow: Path) -> Path:
-    """The home with an MLflow database that no campaign has written to: for tests that run whole campaigns."""
-    home.mkdir(mode=0o700, parents=True)
-    shutil.copy(empty_mlflow, home / "mlflow.db")
-    return home
-
-
-@pytest.fixture
-def own_server(home: Path, empty_prefect: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home with the database of a Prefect server in it: for tests in which one of our own is started."""
-    for name, value in servers.HAS_BLOCK_TYPES.items():
-        monkeypatch.setenv(name, value)
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (home / ".prefect").mkdir(mode=0o700)
-    shutil.copy(empty_prefect, home / ".prefect/prefect.db")
-    return home
+def foreign() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has nothing to do with us."""
+    with subprocess.Popen(["sleep", "300"], start_new_session=True) as process:
+        yield process
+        process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tasks.system import orphans
-from tests.support.prefect_api import Api, put_automations, remove_automations, set_state, states_of
+from tests.support.prefect_api import ask, put_automations, remove_automations, set_state, states_of
 from tests.support.processes import wait_for
 from tests.support.toy import nightshift, quadratic, slow, start, status
 from tests.support.workers import working
@@ -49,8 +49,7 @@ class Site:
         self.workers.enter_context(working(self.url, POOL, name, self.logs, PREFECT_WORKER_PREFETCH_SECONDS="1"))
 
     def ask(self, method: str, path: str, **body: Any) -> Any:
-        with Api(self.url, None) as api:
-            return api.ask(method, path, body or None)
+        return ask(method, f"{self.url}{path}", body or None)
 
     def start(self, home: Path, folder: Path) -> Started:
         """Run a small campaign by the deployment; its directory will be in `home`."""
@@ -110,14 +109,14 @@ def site(lone_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
     put_automations(lone_server, resume=RESUME_SECONDS)
     template = ProcessWorker.get_default_base_job_template()
-    with Api(lone_server) as api:
-        with contextlib.suppress(Exception):
-            api.ask("POST", "/work_pools/", {"name": POOL, "type": "process", "base_job_template": template})
-        stated = {
-            "name": "states", "flow_id": api.ask("POST", "/flows/", {"name": "campaign"})["id"], "pull_steps": [],
-            "entrypoint": "flows.campaign.campaign", "work_pool_name": POOL, "tags": ["nightshift", "autoresume"],
-        }  # fmt: skip
-        made = api.ask("POST", "/deployments/", stated)
+    with contextlib.suppress(Exception):
+        pool = {"name": POOL, "type": "process", "base_job_template": template}
+        ask("POST", f"{lone_server}/work_pools/", pool)
+    stated = {
+        "name": "states", "flow_id": ask("POST", f"{lone_server}/flows/", {"name": "campaign"})["id"], "pull_steps": [],
+        "entrypoint": "flows.campaign.campaign", "work_pool_name": POOL, "tags": ["nightshift", "autoresume"],
+    }  # fmt: skip
+    made = ask("POST", f"{lone_server}/deployments/", stated)
     found = Site(lone_server, str(made["id"]), tmp_path_factory.mktemp("workers"))
     with found.workers:
         for name in ("worker-1", "worker-2"):

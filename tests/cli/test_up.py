@@ -41,14 +41,6 @@ def directory(home: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def foreign() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that has nothing to do with us."""
-    with subprocess.Popen(["sleep", "300"], start_new_session=True) as process:
-        yield process
-        process.kill()
-
-
 def test_a_program_is_noted_alive_until_it_is_ended_with_all_of_its_processes(directory: Path) -> None:
     daemon = Daemon(directory, "worker")
     daemon.start(["sh", "-c", "echo hello; sleep 60 & wait"], os.environ, FOREIGN, is_server=False)

@@ -27,7 +27,7 @@ from tasks.system.files import write_atomic
 from tasks.task_key import TaskKey, history_digest
 from tasks.trial import Proposal
 from tests.support.ledgers import created
-from tests.support.prefect_api import Api, prefect_at, set_state
+from tests.support.prefect_api import ask, prefect_at, set_state
 from tests.support.processes import wait_for
 from tests.support.servers import prefect_server
 from tests.support.toy import SANDBOX
@@ -52,14 +52,14 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @contextmanager
-def connected(server: str, retries: int = 5) -> Iterator[Api]:
+def connected(server: str, retries: int = 5) -> Iterator[None]:
     """A server, as Prefect in this process talks to it, with a pool and the deployment of these tests."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import WorkPoolCreate
     from prefect.exceptions import ObjectAlreadyExists
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-    with prefect_at(server), temporary_settings({PREFECT_CLIENT_MAX_RETRIES: retries}), Api(server, None) as http:
+    with prefect_at(server), temporary_settings({PREFECT_CLIENT_MAX_RETRIES: retries}):
         with get_client(sync_client=True) as client:
             with suppress(ObjectAlreadyExists):  # by an earlier test, or by a request whose answer was lost
                 client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
@@ -67,13 +67,13 @@ def connected(server: str, retries: int = 5) -> Iterator[Api]:
             client.create_deployment(
                 flow, DEPLOYMENT, entrypoint="flows.trial.trial", work_pool_name=POOL, enforce_parameter_schema=False
             )
-        yield http
+        yield
 
 
 @pytest.fixture
-def api(server: str) -> Iterator[Api]:
-    with connected(server) as http:
-        yield http
+def api(server: str) -> Iterator[str]:
+    with connected(server):
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -113,10 +113,10 @@ def launched() -> Iterator[Launch]:
             pool.shutdown()
 
 
-def runs(api: Api, what: LaunchRequest) -> list[dict[str, Any]]:
+def runs(api: str, what: LaunchRequest) -> list[dict[str, Any]]:
     """Every launch of a run, in their order."""
     keys = [f"{what.plan.key.campaign_id}/{what.name}/launch {number}" for number in range(1, 8)]
-    found = api.ask("POST", "/flow_runs/filter", {"flow_runs": {"idempotency_key": {"any_": keys}}})
+    found = ask("POST", f"{api}/flow_runs/filter", {"flow_runs": {"idempotency_key": {"any_": keys}}})
     return sorted(found, key=lambda run: keys.index(run["idempotency_key"]))
 
 
@@ -141,40 +141,40 @@ def test_what_is_launched_is_out_of_reach_of_another_life_of_the_campaign() -> N
     assert orphans.marked("abc123") == []
 
 
-def test_an_unknown_deployment_is_refused_with_the_near_miss(api: Api) -> None:
+def test_an_unknown_deployment_is_refused_with_the_near_miss(api: str) -> None:
     launching.check("here")
     with pytest.raises(Refused, match=rf"'x{DEPLOYMENT}'.*'{DEPLOYMENT}'\?"):
         launching.check(f"x{DEPLOYMENT}")
 
 
 def test_a_child_is_a_subflow_of_its_campaign_and_is_adopted_by_another_life(
-    api: Api, ledger: Ledger, launched: Launch
+    api: str, ledger: Ledger, launched: Launch
 ) -> None:
     what = asked(ledger.key(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what), done)
-    set_state(str(api.base_url), run["id"], type="RUNNING")
-    row = api.ask("GET", f"/task_runs/{run['parent_task_run_id']}")
+    set_state(api, run["id"], type="RUNNING")
+    row = ask("GET", f"{api}/task_runs/{run['parent_task_run_id']}")
     assert row["state"]["state_details"]["child_flow_run_id"] == run["id"] and row["state_type"] == "RUNNING"
-    assert api.ask("GET", f"/flow_runs/{row['flow_run_id']}")["state_type"] == "RUNNING"
+    assert ask("GET", f"{api}/flow_runs/{row['flow_run_id']}")["state_type"] == "RUNNING"
     second = launched(ledger, what)
     until(lambda: launches(ledger.path, "adopted"), second)
     finish(ledger, what.plan.key)
-    set_state(str(api.base_url), run["id"], type="COMPLETED")
+    set_state(api, run["id"], type="COMPLETED")
     assert done.result(180) is None and second.result(180) is None
     assert launched(ledger, what).result(180) is None  # it is done: nobody is asked
     assert len(runs(api, what)) == 1
 
 
 def test_what_dies_or_is_cancelled_gets_the_next_number_and_after_three_deaths_another_life_tries_again(
-    api: Api, ledger: Ledger, launched: Launch
+    api: str, ledger: Ledger, launched: Launch
 ) -> None:
     what = asked(ledger.key(0))
     done = launched(ledger, what)
     for number, state in enumerate(("CRASHED", "CANCELLING", "CANCELLED"), 1):
         run = until(lambda n=number: runs(api, what)[n - 1 :], done)[0]
-        set_state(str(api.base_url), run["id"], type="RUNNING")
-        set_state(str(api.base_url), run["id"], type=state, message=f"reclaimed {number}")
+        set_state(api, run["id"], type="RUNNING")
+        set_state(api, run["id"], type=state, message=f"reclaimed {number}")
     with pytest.raises(LaunchDied, match="reclaimed 3"):
         done.result(180)
     deaths = [(event["launch"], event["reason"].rpartition(": ")[2]) for event in launches(ledger.path, "died")]
@@ -202,17 +202,17 @@ def test_results_that_come_while_the_server_is_away_are_used(
     until(lambda: launches(ledger.path, "returned"))
 
 
-def test_a_parent_that_is_interrupted_calls_its_child_back(api: Api, ledger: Ledger, launched: Launch) -> None:
+def test_a_parent_that_is_interrupted_calls_its_child_back(api: str, ledger: Ledger, launched: Launch) -> None:
     what = asked(ledger.key(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what), done)
     with interrupt.asked(), pytest.raises(BaseException):  # noqa: B017, PT011 (as Prefect has it)
         done.result(180)
-    assert api.ask("GET", f"/flow_runs/{run['id']}")["state"]["type"] == "CANCELLED"
+    assert ask("GET", f"{api}/flow_runs/{run['id']}")["state"]["type"] == "CANCELLED"
 
 
 def test_a_run_that_is_done_under_another_path_and_home_comes_back_to_its_campaign(
-    api: Api, ledger: Ledger, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: str, ledger: Ledger, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The flow itself, as a worker runs it: the campaign's directory is mounted elsewhere there."""
     from flows.trial import trial

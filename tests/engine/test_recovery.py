@@ -14,7 +14,7 @@ from tasks.store.campaign_lock import STOP
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tests.support.ledgers import created
-from tests.support.prefect_api import Api, prefect_at, set_state, states_of
+from tests.support.prefect_api import ask, prefect_at, set_state, states_of
 
 
 def interrupted(
@@ -68,19 +68,18 @@ def test_a_run_ends_as_a_person_asked_and_else_as_crashed(
 
 
 def test_runs_of_earlier_lives_that_were_killed_end_and_no_others(server: str, ledger: Ledger) -> None:
-    with Api(server, None) as api:
-        flow = api.ask("POST", "/flows/", {"name": "campaign"})["id"]
-        runs = [str(api.ask("POST", "/flow_runs/", {"flow_id": flow})["id"]) for _ in range(5)]
+    flow = ask("POST", f"{server}/flows/", {"name": "campaign"})["id"]
+    runs = [str(ask("POST", f"{server}/flow_runs/", {"flow_id": flow})["id"]) for _ in range(5)]
     running, cancelled, done, own, stranger = runs
     for run, state in zip(runs, ("RUNNING", "CANCELLING", "COMPLETED", "RUNNING", "RUNNING"), strict=True):
         set_state(server, run, type=state, name=state.title())
     for run in (running, cancelled, done, own, "00000000-0000-0000-0000-000000000009"):  # a run of another server
         ledger.event("life", flow_run_id=run)
     task = {"flow_run_id": running, "task_key": "train", "dynamic_key": "1", "state": {"type": "RUNNING"}}
-    with Api(server, None) as api, prefect_at(server):
-        begun = api.ask("POST", "/task_runs/", task)["id"]
+    begun = ask("POST", f"{server}/task_runs/", task)["id"]
+    with prefect_at(server):
         crash_earlier_runs(ledger, own)
-        assert api.ask("GET", f"/task_runs/{begun}")["state_type"] == "CRASHED"
+    assert ask("GET", f"{server}/task_runs/{begun}")["state_type"] == "CRASHED"
     ends = [states_of(server, run)[-1] for run in (running, cancelled, done, own, stranger)]
     assert ends == ["CRASHED", "CANCELLED", "COMPLETED", "RUNNING", "RUNNING"]
     for run in (own, stranger):

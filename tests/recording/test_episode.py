@@ -7,9 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,39 +17,16 @@ from flows.export.folder import export
 from flows.report import page
 from flows.report.facts import Facts
 from flows.report.page import record_episode as record
-from flows.spec.campaign_spec import CampaignSpec
 from flows.status import CampaignEnd
 from tasks.recording import episode
-from tasks.sandbox import outputs
-from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.orphans import marked
-from tests.support.act_programs import PRELUDE, at_step
-from tests.support.champions import CART, TILT
-from tests.support.histories import tried
+from tests.support.act_programs import at_step
+from tests.support.champions import TILT, cart
 from tests.support.processes import wait_for
 from tests.support.toy import SANDBOX
 
 WORK = ".recording-"
-
-
-def night(folder: Path, act: str = TILT) -> Ledger:
-    """A campaign in CartPole whose champion pushes towards the pole's tilt, and whose baseline away from it."""
-    home = folder / "cart"
-    home.mkdir()
-    (home / "environment.toml").write_text(CART)
-    (home / "train.py").write_text(PRELUDE + act)
-    ledger = CampaignSpec.of(environment=str(home), name="night").open()
-    history: tuple[Any, ...] = ()
-    for checkpoint, value in ((b'{"sign": -1}', 9.0), (b'{"sign": 1}', 40.0)):
-        trial = tried(history, value, params={"x": value / 100}, kind="keep")
-        place = ledger.place_of(trial)
-        program = workspace.prepare(place, ledger.program, ledger.environment, trial.proposal, seed=1)
-        (place.out / "policy.json").write_bytes(checkpoint)
-        run = replace(trial.runs[0], program=program, checkpoint=outputs.checkpoint(place.out))
-        history += (replace(trial, runs=(run,)),)
-        place.trial.write_bytes(workspace.TRIAL.dump_json(history[-1]))
-    return ledger
 
 
 def html(ledger: Ledger) -> str:
@@ -59,7 +34,7 @@ def html(ledger: Ledger) -> str:
 
 
 def test_baseline_and_champion_play_one_episode_side_by_side(tmp_path: Path, home: Path) -> None:
-    ledger = night(tmp_path)
+    ledger = cart(tmp_path)
 
     record(ledger, SANDBOX.level)
 
@@ -102,7 +77,7 @@ def test_baseline_and_champion_play_one_episode_side_by_side(tmp_path: Path, hom
 def test_a_policy_that_is_hostile_or_not_what_was_judged_ends_its_episode_with_the_reason(
     tmp_path: Path, home: Path, act: str, checkpoint: bytes, reason: str
 ) -> None:
-    ledger = night(tmp_path, act)
+    ledger = cart(tmp_path, act)
     if checkpoint:
         (ledger.place(0).out / "policy.json").write_bytes(checkpoint)
 
@@ -125,7 +100,7 @@ record(ledger, ledger.history()[1], sys.argv[1])
 
 
 def test_a_kill_while_it_records_leaves_no_process_and_no_half_file(tmp_path: Path, home: Path) -> None:
-    ledger = night(tmp_path, "time.sleep(600)")
+    ledger = cart(tmp_path, "time.sleep(600)")
     engine = subprocess.Popen([sys.executable, "-c", KILLED, SANDBOX.level], cwd=Path(__file__).parents[2])
     name = f"{ledger.campaign.campaign_id}/recording"
     wait_for(lambda: [*ledger.path.glob(f"{WORK}*/baseline/judge.txt")])

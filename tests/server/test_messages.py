@@ -13,7 +13,7 @@ from typing import Any
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from tests.support.prefect_api import Api, put_automations, remove_automations
+from tests.support.prefect_api import ask, put_automations, remove_automations, set_state
 from tests.support.processes import wait_for
 from tests.support.toy import nightshift
 from tests.support.web import Handler, serving
@@ -49,7 +49,7 @@ TELLS = ["nightshift-tells-end", "nightshift-tells-waiting"]
 
 
 def test_every_block_of_the_name_gets_a_message_about_an_end_and_none_about_other_flows(lone_server: str) -> None:
-    with Api(lone_server, None) as api, temporary_settings({PREFECT_API_URL: lone_server}), webhook() as hook:
+    with temporary_settings({PREFECT_API_URL: lone_server}), webhook() as hook:
         assert not set(TELLS) & set(put_automations(lone_server)), "there is nobody to tell"
         block = CustomWebhookNotificationBlock(
             name="nightshift", url=hook.address, json_data={"text": "{{subject}}\n{{body}}"}, headers=None, cookies=None
@@ -63,7 +63,7 @@ def test_every_block_of_the_name_gets_a_message_about_an_end_and_none_about_othe
                 ("campaign", "good", "COMPLETED"), ("campaign", "bad", "FAILED"), ("other", "other", "FAILED"),
                 ("rerun", "gone", "CRASHED"),
             ):  # fmt: skip
-                end(api, flow, name, state)
+                end(lone_server, flow, name, state)
             wait_for(lambda: len(hook.messages) >= 3)
             assert sorted(message.splitlines()[:2] for message in hook.messages) == [
                 ["bad: Failed", "bad: it says why"], ["gone: Crashed", "gone: it says why"],
@@ -73,12 +73,11 @@ def test_every_block_of_the_name_gets_a_message_about_an_end_and_none_about_othe
             remove_automations(lone_server)
 
 
-def end(api: Api, flow: str, name: str, state: str) -> None:
-    flow_id = api.ask("POST", "/flows/", {"name": flow})["id"]
+def end(server: str, flow: str, name: str, state: str) -> None:
+    flow_id = ask("POST", f"{server}/flows/", {"name": flow})["id"]
     made: dict[str, Any] = {"flow_id": flow_id, "name": name, "state": {"type": "RUNNING"}}
-    run = api.ask("POST", "/flow_runs/", made)["id"]
-    ending = {"state": {"type": state, "message": f"{name}: it says why"}, "force": True}
-    api.ask("POST", f"/flow_runs/{run}/set_state", ending)
+    run = ask("POST", f"{server}/flow_runs/", made)["id"]
+    set_state(server, run, type=state, message=f"{name}: it says why")
 
 
 def test_what_campaigns_need_is_put_on_a_server_by_up_which_starts_nothing(lone_server: str, home: Path) -> None:
@@ -86,7 +85,6 @@ def test_what_campaigns_need_is_put_on_a_server_by_up_which_starts_nothing(lone_
     assert done.returncode == 0, done.stderr
     assert nightshift("up", "--server", lone_server).returncode == 0
     assert not list((home / ".prefect").glob("*.json")), "no program is noted"
-    with Api(lone_server, None) as api:
-        assert "trainers" in [pool["name"] for pool in api.ask("POST", "/work_pools/filter", {})]
+    assert "trainers" in [pool["name"] for pool in ask("POST", f"{lone_server}/work_pools/filter", {})]
     nobody = nightshift("up", "--server", "http://127.0.0.1:9/api")
     assert nobody.returncode == 2 and "http://127.0.0.1:9/api" in nobody.stderr

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,7 +23,7 @@ from flows.server import server_process
 from flows.server.server_process import FIRST_PORT, prefect_server, stated_server
 from tasks.system.daemon import Daemon, Note, answers
 from tests.support.prefect_api import ask
-from tests.support.servers import free_port
+from tests.support.servers import HAS_BLOCK_TYPES, free_port
 
 NOWHERE = "http://127.0.0.1:9/api"
 OURS = f"http://127.0.0.1:{FIRST_PORT}/api"
@@ -30,11 +31,14 @@ OURS = f"http://127.0.0.1:{FIRST_PORT}/api"
 
 
 @pytest.fixture
-def settled(own_server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def settled(home: Path, empty_prefect: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home whose server keeps its data there; what `settle_in` does in a process of its own."""
-    home, directory = own_server, own_server / ".prefect"
-    for name, value in {**server_process.QUIET, "PREFECT_HOME": str(directory)}.items():
+    directory = home / ".prefect"
+    for name, value in {**HAS_BLOCK_TYPES, **server_process.QUIET, "PREFECT_HOME": str(directory)}.items():
         monkeypatch.setenv(name, value)
+    home.mkdir(mode=0o700)
+    directory.mkdir(mode=0o700)
+    shutil.copy(empty_prefect, directory / "prefect.db")
     return home
 
 
@@ -47,14 +51,6 @@ def listening(port: int) -> Iterator[None]:
             occupant.bind(("127.0.0.1", port))
             occupant.listen()
         yield
-
-
-@pytest.fixture
-def foreign() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that has nothing to do with us."""
-    with subprocess.Popen(["sleep", "300"], start_new_session=True) as process:
-        yield process
-        process.kill()
 
 
 @pytest.mark.parametrize("url", [NOWHERE, "nonsense"])

@@ -19,6 +19,7 @@ from tasks.store.workspace import TrialDir
 from tasks.tracking.connection import Store
 from tasks.tracking.sync import sync
 from tasks.trial import Verdict
+from tests.support.ledgers import filled
 from tests.support.mlflow_records import artifacts_of, client_of, make_trial, put, runs_of
 
 KEY = "sk-canary-0123456789"
@@ -56,7 +57,7 @@ def test_no_secret_gets_into_the_store_whichever_way_it_tries(store: Store, ledg
     trial = make_trial()
     proposal = replace(trial.proposal, params={"note": KEY}, rationale=f"try {KEY}")
     trial = replace(trial, proposal=proposal, verdict=Verdict("keep", f"better than {KEY}", "provisional"))
-    put(ledger, trial, files=False)
+    filled(ledger, (trial,))
     with (ledger.path / "spec.toml").open("a") as spec:
         spec.write('\n[note]\naddress = "https://me:pw@host"\n')
     (ledger.path / "results.tsv").write_text(f"trial\tdescription\n7\t{KEY}\n")

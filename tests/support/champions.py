@@ -1,30 +1,15 @@
-"""Champions with files, as a campaign leaves them."""
+"""Campaigns in CartPole whose champions answer observations."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from pathlib import Path
 
-import environments
-from environments import Environment
-from tasks.sandbox import outputs
-from tasks.store import workspace
-from tasks.store.workspace import TrialDir
-from tasks.trial import Trial
+from flows.spec.campaign_spec import CampaignSpec
+from tasks.store.ledger import Ledger
 from tests.support.act_programs import PRELUDE
-from tests.support.mlflow_records import make_trial
-from tests.support.toy import folder_of, quadratic
-
-
-@dataclass(frozen=True)
-class Champion:
-    """A trial, and where its files are."""
-
-    environment: Environment
-    place: TrialDir
-    trial: Trial
-
+from tests.support.ledgers import keep, trusted
+from tests.support.toy import folder_of
 
 CART = """\
 metric = "return/mean"
@@ -57,23 +42,10 @@ for active, start, (column,) in frames():
 """Pushes the cart towards the side to which the pole tilts, or away from it."""
 
 
-def cart(folder: Path, act: str = TILT, files: dict[str, bytes] | None = None) -> Champion:
-    """A champion of CartPole with this act program and checkpoint; its program is the environment's own."""
-    home = folder_of(folder / "environment", {"environment.toml": CART, "train.py": PRELUDE + act})
-    environment, place, trial = environments.load(home, name="cart"), TrialDir(folder / "0007"), make_trial()
-    place.workspace.mkdir(parents=True)
-    for source, name in workspace.baseline_files(environment):
-        (place.workspace / name).write_bytes(source.read_bytes())
-    for name, content in (files or {"policy.json": b'{"sign": 1}'}).items():
-        (place.out / name).parent.mkdir(parents=True, exist_ok=True)
-        (place.out / name).write_bytes(content)
-    place.config.write_text(json.dumps(workspace.config(place, environment, trial.proposal, 1)))
-    place.log.write_text("done\n")
-    (run,) = trial.runs
-    run = replace(run, program=workspace.program_digest(place), checkpoint=outputs.checkpoint(place.out))
-    return Champion(environment, place, replace(trial, runs=(run,)))
-
-
-def filed(folder: Path) -> Champion:
-    """A champion that is judged by a command; its files are those of `make_files(folder)`."""
-    return Champion(environments.load(quadratic(folder / "quadratic")), TrialDir(folder), make_trial())
+def cart(folder: Path, act: str = TILT, champion: Mapping[str, bytes] | None = None, name: str = "night") -> Ledger:
+    """A new campaign whose baseline pushes away from the pole's tilt, and whose champion towards it, or has these files."""
+    home = folder_of(folder / "cart", {"environment.toml": CART, "train.py": PRELUDE + act})
+    ledger = CampaignSpec.of(environment=str(trusted(home)), name=name).open()
+    keep(ledger, 9.0, {"x": 0.09}, {"policy.json": b'{"sign": -1}'})
+    keep(ledger, 40.0, {"x": 0.4}, champion or {"policy.json": b'{"sign": 1}'})
+    return ledger

@@ -114,10 +114,8 @@ def rl(arguments: list[str]) -> int:
     for sign, path in pairwise(arguments):
         if sign == "@":
             config = laid_over(config, tomllib.loads(Path(path).read_text()))
-    folder, faults = (
-        Path(config["output_dir"], config["run"]["name"]),
-        json.loads((CHECKOUT / "faults.json").read_text()),
-    )
+    folder = Path(config["output_dir"], config["run"]["name"])
+    faults = json.loads((CHECKOUT / "faults.json").read_text())
     trial = re.search(r"/trials/0*(\d+)", str(folder))
     mode = faults["trials"].get(trial[1], "normal") if trial else "normal"
     batch, group = (config["orchestrator"].get(name, 1) for name in ("batch_size", "group_size"))

@@ -71,12 +71,15 @@ def tried(
     return Trial(number, 1, number, proposal, runs, score, verdict, wall * len(runs), again)
 
 
-def night(*values: float | None, higher_is_better: bool = True) -> History:
+def night(*values: float | None, higher_is_better: bool = True, wall: float = 6.0) -> History:
     """A trial per value; one without has crashed."""
     history: History = ()
     for value in values:
-        history += (tried(history, value, higher_is_better=higher_is_better),)
+        history += (tried(history, value, higher_is_better=higher_is_better, wall=wall),)
     return history
+
+
+minimised = functools.partial(night, higher_is_better=False)
 
 
 def certified(
@@ -153,14 +156,6 @@ def decided(
     proposal = replace(trial.proposal, parent=0 if seen else None, seen=seen, proposer="baseline")
     judged = trial.score if score is None else Score.of([score], higher_is_better)
     return replace(trial, proposal=proposal, runs=runs, score=judged)
-
-
-def minimised(*scores: float | None, wall: float = 6.0) -> History:
-    """A baseline and further trials with these scores (lower is better); None is a crash."""
-    trials: History = ()
-    for score in scores:
-        trials += (decided(trials, score, {"x": 0.0}, wall=wall, higher_is_better=False),)
-    return trials
 
 
 def history_of(environment: Environment, trials: int) -> History:

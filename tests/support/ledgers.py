@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tasks.sandbox import outputs
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
-from tasks.trial import History
+from tasks.trial import History, Params, Trial
 from tests.support.histories import tried
 from tests.support.toy import quadratic
 
@@ -37,21 +38,28 @@ def filled(ledger: Ledger, history: History) -> Ledger:
     return ledger
 
 
+def keep(ledger: Ledger, score: float, params: Params, files: Mapping[str, bytes | Path]) -> Trial:
+    """The ledger's next trial, kept, with its program and these files in out/, as a run leaves them; a path is a link."""
+    trial = tried(
+        ledger.history(), score, params=params, kind="keep", higher_is_better=ledger.environment.higher_is_better
+    )
+    place = ledger.place_of(trial)
+    program = workspace.prepare(place, ledger.program, ledger.environment, trial.proposal, seed=1)
+    for name, content in files.items():
+        path = place.out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(content) if isinstance(content, Path) else path.write_bytes(content)
+    run = replace(trial.runs[0], program=program, checkpoint=outputs.checkpoint(place.out))
+    filled(ledger, (replace(trial, runs=(run,)),))
+    return ledger.history()[-1]
+
+
 def stored(ledger: Ledger, *scores: float, weights: bytes = b"") -> History:
-    """The ledger's trials, each better than the one before, with their files."""
-    history: History = ()
+    """The trials of a ledger in the quadratic environment, each better than the one before, with their files."""
+    files: dict[str, bytes | Path] = {"step-1/model.json": b"{}", "latest": Path("step-1")}
+    if weights:
+        files["step-1/weights.bin"] = weights
     for number, score in enumerate(scores):
-        x = 2.5 - number / 2
-        trial = tried(history, score, params={"x": x}, kind="keep", higher_is_better=False)
-        place = ledger.place_of(trial)
-        workspace.prepare(place, ledger.program, ledger.environment, trial.proposal, seed=1)
-        (place.out / "step-1").mkdir()
-        (place.out / "step-1" / "model.json").write_text("{}")
-        if weights:
-            (place.out / "step-1" / "weights.bin").write_bytes(weights)
-        (place.out / "latest").symlink_to("step-1")
-        place.diff.write_text("+sk-planted-0123456789\n")
-        run = replace(trial.runs[0], checkpoint=outputs.checkpoint(place.out))
-        history += (replace(trial, runs=(run,)),)
-        place.trial.write_bytes(workspace.TRIAL.dump_json(history[-1]))
-    return history
+        trial = keep(ledger, score, {"x": 2.5 - number / 2}, files)
+        ledger.place_of(trial).diff.write_text("+sk-planted-0123456789\n")
+    return ledger.history()

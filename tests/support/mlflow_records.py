@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from environments.score import Score
 from tasks.store.ledger import Ledger
-from tasks.store.workspace import TRIAL
 from tasks.tracking.connection import Store
 from tasks.tracking.sync import KEY
 from tasks.trial import Params, Proposal, Run, Trial, Verdict, VerdictKind
+from tests.support.ledgers import filled
+from tests.support.toy import folder_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -32,29 +33,20 @@ def make_trial(number: int = 7, kind: VerdictKind = "keep") -> Trial:
     return Trial(number, 1, number, proposal, (run,), score, Verdict(kind, "beats 300 by 12.5", level))
 
 
-def make_files(folder: Path) -> Path:
-    """Fill a trial's directory, with four curves of 50 points each."""
-    out, workspace = folder / "out", folder / "workspace"
-    out.mkdir(parents=True, exist_ok=True)
-    workspace.mkdir(exist_ok=True)
-    (workspace / "config.json").write_text('{"seed": 1}')
-    (folder / "log.txt").write_text("ready\ndone\n")
-    (folder / "diff.patch").write_text("--- a\n+++ b\n")
-    (out / "policy.pt").write_bytes(b"weights")
-    lines = [{"ready": True}] + [
+def put(ledger: Ledger, trial: Trial) -> Trial:
+    """Write a decided trial into a ledger, with files: four curves of 50 points each among them."""
+    filled(ledger, (trial,))
+    curves = [
         {"elapsed": i / 10, "step": 100 * i, "metrics": {f"m/{k}": i + k / 10 for k in range(4)}} for i in range(50)
     ]
-    (out / "progress.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
-
-
-def put(ledger: Ledger, trial: Trial, files: bool = True) -> Trial:
-    """Write a decided trial into a ledger, with its files."""
-    place = ledger.place_of(trial)
-    place.path.mkdir(parents=True, exist_ok=True)
-    if files:
-        make_files(place.path)
-    place.trial.write_bytes(TRIAL.dump_json(trial))
+    folder_of(
+        ledger.place_of(trial).path,
+        {
+            "workspace/config.json": '{"seed": 1}', "log.txt": "ready\ndone\n", "diff.patch": "--- a\n+++ b\n",
+            "out/policy.pt": "weights",
+            "out/progress.jsonl": "".join(json.dumps(line) + "\n" for line in ({"ready": True}, *curves)),
+        },
+    )  # fmt: skip
     return trial
 
 

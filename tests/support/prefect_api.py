@@ -14,23 +14,16 @@ import yaml  # type: ignore[import-untyped]  # comes with Prefect
 
 from tasks.system.retrying import retrying
 
-
-class Api(httpx.Client):
-    """A Prefect server's API, used as a `with` block."""
-
-    def __init__(self, url: str, auth: tuple[str, str] | None = None) -> None:
-        super().__init__(base_url=url, auth=auth, timeout=60)  # as Prefect's SQLite waits for its turn
-
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer, parsed from JSON; None where it is empty. Raises httpx.HTTPError if there is none."""
-        answer = retrying(180)(lambda: self.request(method, path, json=body).raise_for_status())
-        return answer.json() if answer.content else None
+SQLITE_SECONDS = 60
+"""How long Prefect's SQLite waits for its turn."""
 
 
 def ask(method: str, url: str, body: Any = None, auth: tuple[str, str] | None = None) -> Any:
     """The answer, parsed from JSON; None where it is empty. Raises httpx.HTTPError if there is none."""
-    with Api("", auth) as api:
-        return api.ask(method, url, body)
+    answer = retrying(180)(
+        lambda: httpx.request(method, url, json=body, auth=auth, timeout=SQLITE_SECONDS).raise_for_status()
+    )
+    return answer.json() if answer.content else None
 
 
 def refusal(method: str, url: str, body: Any = None, auth: tuple[str, str] | None = None) -> httpx.Response:

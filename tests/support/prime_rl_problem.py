@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.support.fake_prime_rl import NONE, Faults, base_model, lay
 from tests.support.question_pool import RECIPE
+from tests.support.toy import folder_of
 
 TOML = """\
 title = "The stand-in"
@@ -80,8 +81,5 @@ def laid(tmp_path: Path, faults: Faults = NONE, start: float = 60, stall: float 
     folder = tmp_path / "env"
     base_model(folder / "base")
     toml = TOML.format(checkout=checkout, start=start, stall=stall)
-    for name, text in {
-        "environment.toml": toml, "train.toml": TRAIN, "taskset.py": "", "prepare.py": PREPARE, "judge.py": JUDGE,
-    }.items():  # fmt: skip
-        (folder / name).write_text(text)
-    return folder, checkout
+    texts = {"environment.toml": toml, "train.toml": TRAIN, "taskset.py": "", "prepare.py": PREPARE, "judge.py": JUDGE}
+    return folder_of(folder, texts), checkout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -19,34 +18,24 @@ LONG = 1_000_000 + os.getpid()
 SLEEP, NAP = f"sleep {LONG}", f"time.sleep({LONG})"
 
 
+def command_lines() -> dict[psutil.Process, str]:
+    """That of every process."""
+    return {one: " ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline", "ppid"])}
+
+
 def alive(words: str) -> list[int]:
     """The processes whose command line has these words, keepers aside: theirs holds the whole plan."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            line = process.cmdline()
-            if words in " ".join(line) and supervisor.__file__ not in line:
-                found.append(process.pid)
-    return found
+    return [one.pid for one, line in command_lines().items() if words in line and supervisor.__file__ not in line]
 
 
 def naming(folder: Path) -> list[str]:
     """The command lines of the processes, but for this one, that name what lies in a folder."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            line = " ".join(process.cmdline())
-            found += [line] if f"{folder}/" in line and process.pid != os.getpid() else []
-    return found
+    return [line for one, line in command_lines().items() if f"{folder}/" in line and one.pid != os.getpid()]
 
 
 def own_children(words: str) -> list[psutil.Process]:
-    """The children of this process whose command line has these words; those that have ended aside."""
-    found = []
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            found += [child] if words in " ".join(child.cmdline()) else []
-    return found
+    """The children of this process whose command line has these words."""
+    return [one for one, line in command_lines().items() if words in line and one.info["ppid"] == os.getpid()]
 
 
 def wait_for(condition: Callable[[], T], seconds: float = 240, why: Callable[[], str] = str) -> T:

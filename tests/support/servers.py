@@ -117,14 +117,10 @@ def for_all_workers(factory: pytest.TempPathFactory) -> Path:
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
-def empty_mlflow_database(folder: Path) -> Path:
-    """An MLflow database without a campaign, as the engine makes it; 2 s of work, done by whoever comes first."""
-    path = folder / "empty/mlflow.db"
-    code = "import pathlib, sys; from tasks.tracking.connection import make_database as make; make(pathlib.Path(sys.argv[1]))"
-    return made_once(path, [sys.executable, "-c", code, str(path)])
-
-
-PREPARE = """\
+MAKE_MLFLOW = (
+    "import pathlib, sys; from tasks.tracking.connection import make_database as make; make(pathlib.Path(sys.argv[1]))"
+)
+MAKE_PREFECT = """\
 import asyncio
 from prefect.server.database import provide_database_interface
 from prefect.server.models.block_registration import run_block_auto_registration
@@ -140,20 +136,14 @@ asyncio.run(prepare())
 """
 
 
-def empty_prefect_database(folder: Path) -> Path:
-    """A database of Prefect's with its tables and block types alone; 8 s of work, done by whoever comes first."""
-    path = folder / "prepared/prefect.db"
-    return made_once(path, [sys.executable, "-c", PREPARE], PREFECT_HOME=str(path.parent))
-
-
-def made_once(path: Path, command: list[str], **variables: str) -> Path:
-    """The file that a command makes, run under a lock where it is not there yet."""
+def made_once(path: Path, code: str, *arguments: str, **variables: str) -> Path:
+    """The file that Python code makes, run under a lock by whoever comes first."""
     path.parent.mkdir(exist_ok=True)
     with FileLock(f"{path}.made.lock"):
         done = Path(f"{path}.made")
         if not done.exists():
             path.unlink(missing_ok=True)  # of a run that was cut off
-            environment = {**os.environ, **variables}
+            command, environment = [sys.executable, "-c", code, *arguments], {**os.environ, **variables}
             made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             assert made.returncode == 0 and path.exists(), made.stderr
             done.touch()

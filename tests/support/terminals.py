@@ -1,4 +1,4 @@
-"""Consoles on pseudo-terminals and files, and what was written to them."""
+"""Consoles on pseudo-terminals and on screens without colour, and what was written to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from flows.views.terminal import WHOLE, put
+from flows.views.terminal import put
 
 
 @contextmanager
@@ -37,16 +37,10 @@ def terminal(width: int) -> Iterator[tuple[Console, list[bytes]]]:
     os.close(reader)
 
 
-class Screen(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def printed(what: RenderableType | Callable[[Console], Any], width: int = 80, screen: bool = False) -> str:
-    """The text that a file gets, or a screen without colour."""
-    file = Screen() if screen else io.StringIO()
-    width = width if screen else WHOLE
-    console = Console(file=file, width=width, color_system=None, force_terminal=screen, _environ={"TERM": "xterm"})
+def printed(what: RenderableType | Callable[[Console], Any], width: int) -> str:
+    """The text that a screen without colour gets."""
+    file = io.StringIO()
+    console = Console(file=file, width=width, color_system=None, force_terminal=True, _environ={"TERM": "xterm"})
     shown = what(console) if callable(what) else what
     if shown is not None:
         put(console, shown)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import warnings
@@ -13,42 +12,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.spec.campaign_spec import CampaignSpec
 from tasks.serving.loaded import CannotPredict
 from tasks.stats.certificate import Certificate
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.tracking import champion_model, sync
 from tasks.tracking.connection import Store
-from tests.support.champions import Champion, cart, filed
+from tests.support.champions import cart
 from tests.support.histories import certified
-from tests.support.ledgers import trusted
-from tests.support.mlflow_records import artifacts_of, client_of, make_files, put, runs_of
+from tests.support.ledgers import created, filled, keep, stored
+from tests.support.mlflow_records import artifacts_of, client_of, runs_of
 
-MODEL = "nightshift.environment"
-
-
-def night(champion: Champion, name: str = "night.1") -> Ledger:
-    """A campaign in the champion's environment, of which that is the only trial."""
-    folder = trusted(champion.environment.folder)
-    ledger = CampaignSpec.of(environment=str(folder), name=name).open()
-    place = ledger.place_of(champion.trial).path
-    for folder in ("workspace", "out"):
-        if (champion.place.path / folder).is_dir():
-            shutil.copytree(champion.place.path / folder, place / folder)
-    put(ledger, champion.trial, files=False)
-    return ledger
+MODEL = "nightshift.cart"
 
 
-def proof(champion: Champion, *fresh: float) -> Certificate:
-    return certified(champion.trial.number, fresh or (9.0, 9.1, 9.2, 9.3), (1.0, 1.1, 1.2, 1.3))
+def proof(*fresh: float) -> Certificate:
+    return certified(1, fresh or (9.0, 9.1, 9.2, 9.3), (1.0, 1.1, 1.2, 1.3))
 
 
-def register(store: Store, champion: Champion, name: str = "night.1", certificate: Certificate | None = None) -> str:
-    ledger = night(champion, name)
+def register(store: Store, ledger: Ledger, certificate: Certificate | None = None) -> str:
     assert sync.sync(ledger, store, "finished").problem == ""
-    (run,) = runs_of(store, ledger)
+    run, champion = runs_of(store, ledger)[-1], ledger.history()[-1]
     with store.client() as client:
-        return champion_model.register(client, ledger, certificate or proof(champion), champion.trial, run)
+        return champion_model.register(client, ledger, certificate or proof(), champion, run)
 
 
 def load(store: Store) -> Any:
@@ -87,16 +72,15 @@ def test_a_loaded_champion_answers_rows_of_observations_and_without_a_sandbox_it
 
 
 def test_a_certified_champion_is_registered_once_and_its_folder_is_its_runs(store: Store, tmp_path: Path) -> None:
-    champion = cart(tmp_path)
-    ledger = night(champion)
+    ledger = cart(tmp_path)
     assert sync.sync(ledger, store, "finished").problem == ""
     client = client_of(store)
     assert client.search_model_versions(f"name = '{MODEL}'") == [], "it is not certified"
     (ledger.path / "certificates").mkdir()
-    (ledger.path / "certificates/1.json").write_bytes(CERTIFICATE.dump_json(proof(champion)))
+    (ledger.path / "certificates/1.json").write_bytes(CERTIFICATE.dump_json(proof()))
     for state in ("running", "finished"):
         assert sync.sync(ledger, store, state).problem == ""
-    (run,), (parent,) = runs_of(store, ledger), runs_of(store, ledger, "campaign")
+    (_, run), (parent,) = runs_of(store, ledger), runs_of(store, ledger, "campaign")
     assert parent.data.tags["model"] == f"{MODEL} version 1, @champion"
     assert "MLmodel" in str(artifacts_of(store, run.info.run_id, "model"))
     (version,) = client.search_model_versions(f"name = '{MODEL}'")
@@ -104,29 +88,26 @@ def test_a_certified_champion_is_registered_once_and_its_folder_is_its_runs(stor
 
 
 def test_the_alias_never_moves_to_a_worse_model(store: Store, tmp_path: Path) -> None:
-    champion = cart(tmp_path)
     nights = {"first": (5.0, 5.1, 5.2, 5.3), "worse": (4.0, 4.1, 4.2, 4.3), "better": (6.0, 6.1, 6.2, 6.3)}
-    said = {name: register(store, champion, name, proof(champion, *fresh)) for name, fresh in nights.items()}
+    said = {name: register(store, cart(tmp_path, name=name), proof(*fresh)) for name, fresh in nights.items()}
     assert said["worse"] == f"{MODEL} version 2, @champion stays at version 1, with 5.15 against 4.15 on fresh runs"
     client = client_of(store)
     assert client.get_model_version_by_alias(MODEL, "champion").version == 3
-    (champion.environment.folder / "program.md").write_text("another version")
-    assert "another version of the environment" in register(store, champion, "other", proof(champion, *[99.0] * 4))
+    (tmp_path / "cart/program.md").write_text("another version")
+    assert "another version of the environment" in register(store, cart(tmp_path, name="other"), proof(*[99.0] * 4))
     client.set_registered_model_alias(MODEL, "champion", "1")  # by a person
-    (run,) = runs_of(store, Ledger.open("better"))
-    with store.client() as own:
-        champion_model.register(own, Ledger.open("better"), proof(champion, 6.0), champion.trial, run)
+    register(store, Ledger.open("better"), proof(6.0))
     assert client.get_model_version_by_alias(MODEL, "champion").version == 1
 
 
 def test_a_champion_that_answers_no_rows_is_files_only(store: Store, tmp_path: Path) -> None:
-    champion = filed(tmp_path)
-    make_files(tmp_path)
-    assert "as files: it left no checkpoint" in described(store, register(store, champion))
-    (run,) = champion.trial.runs
-    judged = replace(champion.trial, runs=(replace(run, program="a", checkpoint="b"),))
-    said = register(store, replace(champion, trial=judged), "night.2")
-    assert "gives it no observations" in described(store, said)
+    ledger = created(tmp_path)
+    *_, champion = stored(ledger, 3.0, 2.0)
+    assert "gives it no observations" in described(store, register(store, ledger))
+    other = created(tmp_path, "other")
+    stored(other, 3.0, 2.0)
+    filled(other, (replace(champion, runs=(replace(champion.runs[0], checkpoint=None),)),))
+    assert "as files: it left no checkpoint" in described(store, register(store, other))
 
 
 # What a trial leaves is never run outside of the sandbox
@@ -152,8 +133,7 @@ def bomb(canary: Path) -> bytes:
 
 def test_red_team_a_malicious_pickle_goes_off_in_the_sandbox_alone(store: Store, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
-    champion = cart(tmp_path, BOMB, {"policy.pkl": bomb(canary)})
-    register(store, champion)
+    register(store, cart(tmp_path, BOMB, {"policy.pkl": bomb(canary)}))
     model = load(store)
     assert not canary.exists()
     assert model.predict(ROWS).tolist() == [0, 0, 0]
@@ -164,15 +144,11 @@ def test_red_team_a_malicious_pickle_goes_off_in_the_sandbox_alone(store: Store,
 
 
 def test_red_team_a_checkpoint_that_calls_itself_a_model_is_not_uploaded_as_one(store: Store, tmp_path: Path) -> None:
-    champion = filed(tmp_path)
-    make_files(tmp_path)
-    (tmp_path / "out" / "nested").mkdir()
-    for name in ("MLmodel", "nested/mlmodel"):
-        (tmp_path / "out" / name).write_text("flavors:\n  python_function:\n    loader_module: evil\n")
-    ledger = night(champion)
+    ledger, evil = created(tmp_path), b"flavors:\n  python_function:\n    loader_module: evil\n"
+    keep(ledger, 1.0, {"x": 1.0}, {"policy.pt": b"weights", "MLmodel": evil, "nested/mlmodel": evil})
     assert sync.sync(ledger, store, "finished").problem == ""
     (run,) = runs_of(store, ledger)
-    assert artifacts_of(store, run.info.run_id, "out") == {"out/policy.pt", "out/progress.jsonl"}
+    assert artifacts_of(store, run.info.run_id, "out") == {"out/policy.pt"}
     assert "'MLmodel': MLflow would run the code" in run.data.tags["checkpoint"]
 
 

@@ -154,15 +154,15 @@ def test_no_text_of_a_campaign_reaches_the_terminal_as_it_is_or_goes_beyond_its_
         ledger.event("certify", look=1, champion=1, runs=3, where="日本" * 60)
         ledger.event("waiting", number=4, who="cpu-0 is held by process 7 (\x1b[31m)")
         running = document(ledger) | {"urls": {"prefect": "http://127.0.0.1:4200/" + "0" * 99}}
-    live = printed(live_view(cleaned(running)), width, screen=True)
+    live = printed(live_view(cleaned(running)), width)
     assert all(label in live for label in (" trial 3", " trial 4", " certifying", " so far", " spent", " ends"))
     ledger.event("end", state="finished", reason=EVIL)
     found = document(ledger)
     lines = [*map(overview.trial_line, found["trials"])]
     lines += overview.campaign_lines([summary(ledger) | {"environment": EVIL}])
-    cut = live + "".join(printed(line, width, screen=True) for line in lines)
+    cut = live + "".join(printed(line, width) for line in lines)
     assert max(map(cell_len, cut.splitlines())) <= width
-    shown = printed(partial(overview.show, found, ledger.path), width, screen=True) + cut
+    shown = printed(partial(overview.show, found, ledger.path), width) + cut
     assert all(line.isprintable() for line in shown.splitlines()) and r"\x1b[2J" in shown
     assert "[bold red]" in shown, "markup is text"
 
