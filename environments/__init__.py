@@ -271,11 +271,11 @@ def table_of(folder: Path, overrides: Mapping[str, Value] | None = None, name: s
     if not isinstance(variants, dict) or not isinstance(own := variants.get(name, {}), dict):
         raise Refused(f"{folder / FILE}: {VARIANTS}: must be tables of dotted keys, by name, got {variants!r}")
     for key, value in {**own, **(overrides or {})}.items():
-        _lay_over(table, key, value)
+        lay_over(table, key, value)
     return table
 
 
-def _lay_over(table: dict[str, Any], key: str, value: Value) -> None:
+def lay_over(table: dict[str, Any], key: str, value: object) -> None:
     """Set a dotted key in nested tables; missing tables are created."""
     *path, last = key.split(".")
     for part in path:

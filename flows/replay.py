@@ -54,7 +54,6 @@ class _Replay(CampaignWatch):
 
     def fill(self, moment: float) -> None:
         """Bring the folder to what it was at a moment (Unix time)."""
-        (self.folder / "trials").mkdir(parents=True, exist_ok=True)
         for name, chunks in self._chunks.items():
             due = [text for written, text in chunks if written <= moment or moment >= self.end]
             path, content = self.folder / name, "".join(due).encode("latin-1")

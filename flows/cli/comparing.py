@@ -16,6 +16,7 @@ import math
 import random
 import re
 import statistics
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from flows.cli import single_runs
 from flows.cli.single_runs import FreshRun, Job, Question, Side, Stage
 from flows.views import terminal
 from flows.views.terminal import clean
+from tasks.describe import in_short
 from tasks.numbers import number, probability
 from tasks.plots import canvas
 from tasks.recipes.preparing import laid, read
@@ -153,7 +155,7 @@ class Match:
             reasons.append(one_training(root, problem.metric, first, [one.run for one in done if one.arm != arm]) or "")
             same = next((reason for reason in reasons if reason.startswith(ONE_RUN)), "")
             if same and not problem.deterministic:
-                return f"{arm.upper()} {single_runs.first_line(same)}"
+                return f"{arm.upper()} {clean(in_short(same))}"
         return ""
 
     def document(self, done: Sequence[FreshRun]) -> dict[str, Any]:
@@ -207,7 +209,7 @@ def judged(
     crashed. Of a side with a crashed run only its lucky runs are known: it is not shown to be better.
     """
     crashes = {
-        arm: f"{len(why)} of {len(scores)} runs of {arm} crashed ({single_runs.first_line(why[0])})"
+        arm: f"{len(why)} of {len(scores)} runs of {arm} crashed ({clean(in_short(why[0] or 'no score'))})"
         for arm, scores in (("A", a), ("B", b))
         if (why := [score.error for score in scores if score.value is None])
     }
@@ -297,10 +299,10 @@ def show(match: Match, as_json: bool) -> int:
     """Make the runs that are missing, and say what all of them show; the exit code."""
     stage = match.stage
     for arm, side in match.declared.sides.items():
-        single_runs.print_aside(f"{arm.upper()}: {clean(side.text)}")
+        print(f"{arm.upper()}: {clean(side.text)}", file=sys.stderr)
     if missing := len(match.declared.jobs) - len(match.finished()):
         each = f"of {stage.environment.budget_seconds:g} s at most, {len(stage.slots.parts)} at a time"
-        single_runs.print_aside(f"{missing} fresh runs in {stage.environment.name}, {each}")
+        print(f"{missing} fresh runs in {stage.environment.name}, {each}", file=sys.stderr)
     document = match.play()
     lines = [*map(clean, document["words"].splitlines())]
     if document["gain"] is not None and document["verdict"] == "not shown":

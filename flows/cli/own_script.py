@@ -15,10 +15,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
 
 import tomlkit
 import yaml  # type: ignore[import-untyped]
@@ -43,11 +42,6 @@ Named = tuple[str, str]
 """What a side is called, and its configuration: a file, or JSON."""
 OF_THE_TASK = (STEPS, "policy", "env_wrapper", "vec_env_wrapper", "frame_stack")
 """What the defaults have as the tuned ones have it: with another task there is nothing to compare."""
-PYTHON_TAG = re.compile(r"!!python/[\w/:.]+")
-ZOO_TRAIN = (
-    "python -m rl_zoo3.train --algo {algo} --env {env} --conf-file {{config}} --seed {{seed}} -f {{out}} --eval-freq -1"
-)
-ZOO_EVALUATE = "python zoo_episodes.py {algo} {env} {{out}} {{seed}} 100"
 
 
 def question(
@@ -113,8 +107,11 @@ def _side(arm: str, name: str, text: str, wanted: Set[str], folder: Path, projec
     """A side with the value of each placeholder that is wanted; its configuration is laid into the project."""
     is_file = not text.lstrip().startswith("{")
     content = (folder / text).read_bytes() if is_file else text.encode()
-    values = _table(text, content) if not is_file or text.endswith((".json", ".yaml", ".yml")) else {}
-    params: dict[str, Value] = {}
+    try:
+        table = yaml.safe_load(content) if not is_file or text.endswith((".json", ".yaml", ".yml")) else None
+    except yaml.YAMLError as wrong:
+        raise Refused(f"{text}: {wrong}") from wrong
+    values, params = table if isinstance(table, dict) else {}, dict[str, Value]()
     for key in sorted(wanted):
         if key == "config":
             file = project / f"nightshift-{arm}" / (Path(text).name if is_file else "config.json")
@@ -131,7 +128,7 @@ def _side(arm: str, name: str, text: str, wanted: Set[str], folder: Path, projec
 def of_study(place: str, b: str | None) -> tuple[Named, Named]:
     """The best trial of an Optuna study against its median trial, or against `b`: a file, JSON, or `default`.
 
-    A seed among the parameters is left out, since a run has its own. Refused as in `best_first`.
+    A seed among the parameters is left out, since a run has its own. Refused if none is finished.
     """
     from tasks.importing._parameters import is_seed
     from tasks.importing.optuna_study import best_first
@@ -140,19 +137,18 @@ def of_study(place: str, b: str | None) -> tuple[Named, Named]:
         params = {name: value for name, value in trials[at].params.items() if not is_seed(name)}
         return f"trial {trials[at].number}, {what} of {len(trials)}", json.dumps(params)
 
-    trials = best_first(place)
+    study, trials = best_first(place)
+    if not trials:
+        raise Refused(f"--optuna: study {study.study_name!r} has no finished trial")
     if b is None:
         return side(0, "the best"), side(len(trials) // 2, "the median")
     return side(0, "the best"), ("the script's own values", "{}") if b == "default" else (b, b)
 
 
 def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Value]) -> Question:
-    """Both sides, of an entry `hyperparams/ppo.yml#CartPole-v1` or a folder of logs, as `question` has them.
-    Raises Refused: there is no such entry or folder.
-    """
-    found = _of_logs(Path(place)) if Path(place).is_dir() else entry_of(place)
-    if isinstance(found, str):
-        raise Refused(f"--rl-zoo {place}: {found}: give a file of hyperparameters, or a folder of rl_zoo3.train")
+    """Both sides of an entry `hyperparams/ppo.yml#CartPole-v1`, as `question` has them. Refused if there is none."""
+    if isinstance(found := entry_of(place), str):
+        raise Refused(f"--rl-zoo {place}: {found}: give an entry of RL Zoo's hyperparameters, as ppo.yml#CartPole-v1")
     file, env, tuned = found
     algo = file.stem
     default = {name: tuned[name] for name in OF_THE_TASK if name in tuned}
@@ -162,19 +158,10 @@ def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Valu
     for name, values in (("tuned", tuned), ("default", default)):
         (draft / f"{name}.yml").write_text(yaml.safe_dump({env: values}))
     a, b = (f"the tuned {algo} of {env}", str(draft / "tuned.yml")), ("SB3's defaults", str(draft / "default.yml"))
-    train, evaluate = (command.format(algo=algo, env=env) for command in (ZOO_TRAIN, ZOO_EVALUATE))
+    options = "--conf-file {config} --seed {seed} -f {out} --eval-freq -1"
+    train = f"python -m rl_zoo3.train --algo {algo} --env {env} {options}"
+    evaluate = f"python zoo_episodes.py {algo} {env} {{out}} {{seed}} 100"
     return question(train, evaluate, a, b, draft, overrides, folder=project, minutes=minutes)
-
-
-def _of_logs(folder: Path) -> tuple[Path, str, dict[str, Any]] | str:
-    """The same of a folder such as logs/ppo/CartPole-v1_1, as `rl_zoo3.train` leaves it."""
-    file = next(iter(folder.rglob("args.yml")), None)
-    if file is None:
-        return "there is no args.yml below it"
-    files = (file, file.with_name("config.yml"))
-    # Ordered dictionaries and tuples, which without their tags are lists.
-    stated, tuned = (dict(yaml.safe_load(PYTHON_TAG.sub("", each.read_text()))[0]) for each in files)
-    return Path(stated["algo"]), stated["env"], {key: value for key, value in tuned.items() if value is not None}
 
 
 def interpreter(command: str, folder: Path) -> str:
@@ -187,12 +174,3 @@ def interpreter(command: str, folder: Path) -> str:
     except (OSError, subprocess.CalledProcessError) as fault:
         raise Refused(f"--train: {named} does not run: {fault}") from fault
     return answer.strip()
-
-
-def _table(name: str, content: bytes) -> Mapping[str, Any]:
-    """The values in JSON or YAML."""
-    try:
-        table = yaml.safe_load(content)
-    except yaml.YAMLError as wrong:
-        raise Refused(f"{name}: {wrong}") from wrong
-    return table if isinstance(table, dict) else {}

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -25,6 +26,7 @@ from flows.cli.arguments import parse_params, placed, read_diff
 from flows.spec import permissions
 from flows.views import terminal
 from flows.views.terminal import clean
+from tasks.describe import in_short
 from tasks.evaluate import judge_run
 from tasks.machine.slots import Slots, slots_of
 from tasks.numbers import number
@@ -125,7 +127,8 @@ class Stage:
                     ended, running = wait(running, POLL_SECONDS, FIRST_COMPLETED)
                     for one in (future.result() for future in ended):
                         made.append(one)
-                        print_aside(f"{one.arm.upper()} {one.number}  seed {one.run.seed:<10}  {score_text(one.score)}")
+                        line = f"{one.arm.upper()} {one.number}  seed {one.run.seed:<10}  {score_text(one.score)}"
+                        print(line, file=sys.stderr)  # stdout may be read by a program
                     if ended and is_over(made):
                         break
                     interrupt.check()
@@ -141,7 +144,7 @@ class Stage:
         program = side.program or self.folder / "program"
         proposal = Proposal(side.params, side.edit, rationale="by hand", proposer="hand")
         try:
-            with self.slots.hold(lambda reason: print_aside(f"waiting: {reason}")) as slot:
+            with self.slots.hold(lambda reason: print(f"waiting: {reason}", file=sys.stderr)) as slot:
                 run = run_program(self.marker, problem, sandbox, program, place, proposal, job.seed, slot=slot)
                 run = replace(run, dir=place.path.relative_to(root).as_posix())
                 run = plausible_beside(problem, (), proposal, plausible(problem, run, root), root, siblings)
@@ -269,7 +272,7 @@ def stage_in(folder: Path, environment: Environment, sides: Mapping[str, Side], 
     slots = slots_of(environment, home())
     if environment.prepare:
         with interrupt.deferred():
-            prepare(environment, home(), print_aside)
+            prepare(environment, home(), partial(print, file=sys.stderr))
         hold_to(environment)
     return Stage(environment, isolation, folder, sides, slots)
 
@@ -317,18 +320,8 @@ def measure(stage: Stage, seeds: Sequence[int]) -> list[FreshRun]:
     return stage.make(jobs, lambda runs: any(one.score.value is None for one in runs))
 
 
-def print_aside(text: str) -> None:
-    """Print on stderr: stdout may be read by a program."""
-    print(text, file=sys.stderr)
-
-
 def score_text(score: Score) -> str:
-    """A score with its standard error, or the first line of why there is none."""
+    """A score with its standard error, or in short why there is none."""
     if score.value is None:
-        return f"crash: {first_line(score.error)}"
+        return f"crash: {clean(in_short(score.error or 'no score'))}"
     return number(score.value) + (f" (se {number(score.se)} over {score.n})" if score.se is not None else "")
-
-
-def first_line(error: str | None) -> str:
-    """Why there is no score, in a line that is safe to print."""
-    return clean((error or "no score").partition("\n")[0])

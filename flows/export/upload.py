@@ -42,10 +42,6 @@ TEXT_BYTES = 2**20
 """Larger files are weights, and hold no such key. No file holds a known secret: it would not have been exported."""
 
 
-class HubFailed(OSError):
-    """The hub or the way to it failed."""
-
-
 def front_matter(environment: Environment, trial: Trial, certificate: Certificate | None, name: str) -> str:
     """What the hub and its search read of a card, in YAML; the score is a certificate's, or else the search's."""
     hub, value, how = library(), trial.score.value, f"of the search, {UNCERTIFIED}"
@@ -70,7 +66,7 @@ def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool) -> dic
 
     Raises:
         Refused: there is no token or no champion, it is not certified and need be, or a file holds a secret.
-        HubFailed: the hub refuses or fails, also after some time.
+        ConnectionError: the hub refuses or fails, also after some time.
         OSError: the folder cannot be written.
     """
     (trial, facts), name, token = champion(ledger), ledger.campaign.name, library().get_token()
@@ -98,7 +94,7 @@ def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool) -> dic
             return _commit(api, repo, folder, f"{name}, trial {trial.number}: {proof}", public)
         except (httpx.HTTPError, RuntimeError) as error:
             words = one_line(re.sub(r"\?\S+", "", str(error)), 300)  # without what signs an address
-            raise HubFailed(
+            raise ConnectionError(
                 f"the hub failed ({words}): give the same command again, with a token that may write there; what has "
                 "arrived is not sent again"
             ) from error

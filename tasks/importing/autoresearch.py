@@ -18,8 +18,6 @@ from tasks.importing._original import REPOSITORY
 SCRIPT, INSTRUCTIONS = "train.py", "program.md"
 PREPARE, EVALUATE = "prepare.py", "evaluate.py"
 POLICY, ID, EPISODES = "evaluate_policy", "ENV_ID", "NUM_EVAL_EPISODES"
-BUDGET_SECONDS = 300.0
-"""Where no file states a budget."""
 GRACE_SECONDS = 300.0
 """For what a script does after its training, such as its own evaluation: as long as karpathy's gives it."""
 CACHED = re.compile(r"\.cache\W+([\w-][\w.-]*)")
@@ -77,13 +75,12 @@ class Autoresearch(Importer):
         clock = [name for name, value in frozen.items() if "TIME_BUDGET" in name and type(value) in (int, float)][:1]
         files, left = _original.repository_files(folder)
         left += [Term(each, "readable, and nothing is downloaded: fill it with the original") for each in (*data, *hub)]
-        if not clock:
-            left.append(Term(f"no TIME_BUDGET in {harness}", f"train.py must end by itself in {BUDGET_SECONDS:g} s"))
         keys: dict[str, Any] = {
             "direction": direction, "startup_seconds": 120.0, "grace_seconds": GRACE_SECONDS,
-            "budget_seconds": float(frozen[clock[0]]) if clock else BUDGET_SECONDS,
             "readable": [*data, *hub], "space": space,
         }  # fmt: skip
+        if clock:
+            keys["budget_seconds"] = float(frozen[clock[0]])
         if is_played:
             keys |= {"required_calls": [POLICY], "requires": {"cloudpickle": "pip install cloudpickle"}}
             files[f"{REPOSITORY}/{EVALUATE}"] = texts[1] + KEEP_AGENT

@@ -20,7 +20,6 @@ SWITCHES = frozenset({
     "torch_deterministic", "cuda", "track", "capture_video", "save_model", "upload_model", "verbose", "debug",
 })  # fmt: skip
 """Options that say how a run is kept and shown, not how it learns."""
-EXPLORATION = "the score is the return of training, with what exploration costs"
 
 
 class Cleanrl(Importer):
@@ -66,7 +65,7 @@ class Cleanrl(Importer):
             seeds=seeds,
             stand_ins=("tyro", _runner.TENSORBOARD),
             left=[Term(", ".join(rest), "at their defaults, with ranges that nobody can guess: put them into [space]")],
-            warnings=[EXPLORATION],
+            warnings=["the score is the return of training, with what exploration costs"],
         )  # fmt: skip
 
 

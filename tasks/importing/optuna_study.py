@@ -42,8 +42,8 @@ class OptunaStudy(Importer):
         where = _parted(place)[0]
         if "://" not in where and not _head(where).startswith((b"SQLite format 3", b'{"op_code"')):
             return "neither the URL of a database (sqlite:///study.db) nor an SQLite file or journal of Optuna's"
-        study, shown_place = _study(place), without_passwords(where)
-        trials, finished = study.get_trials(deepcopy=False), _best_first(study)
+        study, finished = best_first(place)
+        trials, shown_place = study.get_trials(deepcopy=False), without_passwords(where)
         distributions = {name: one for trial in trials for name, one in trial.distributions.items()}  # the newest each
         seeds = [name for name in distributions if is_seed(name)]
         best = finished[0].params if finished else {}
@@ -85,12 +85,11 @@ class OptunaStudy(Importer):
         )  # fmt: skip
 
 
-def best_first(place: str) -> list[FrozenTrial]:
-    """The finished trials of a study, by their value. Refused if it cannot be read, or none is finished."""
+def best_first(place: str) -> tuple[Study, list[FrozenTrial]]:
+    """A study, and its finished trials by their value. Refused if it cannot be read."""
     study = _study(place)
-    if not (trials := _best_first(study)):
-        raise Refused(f"{without_passwords(place)}: study {study.study_name!r} has no finished trial")
-    return trials
+    finished = [trial for trial in study.get_trials(deepcopy=False) if _value(trial) is not None]
+    return study, sorted(finished, key=lambda trial: trial.values[0], reverse=study.directions[0].name == "MAXIMIZE")
 
 
 def _parted(place: str) -> tuple[str, str]:
@@ -147,12 +146,6 @@ def _parameter(one: BaseDistribution, default: object) -> ConvertedParameter:
     assert isinstance(one, FloatDistribution | IntDistribution), "Optuna has no others"
     is_int = isinstance(one, IntDistribution)
     return number(one.low, one.high, whole=is_int, log=one.log, step=one.step, default=default)
-
-
-def _best_first(study: Study) -> list[FrozenTrial]:
-    """The finished trials, by their value."""
-    finished = [trial for trial in study.get_trials(deepcopy=False) if _value(trial) is not None]
-    return sorted(finished, key=lambda trial: trial.values[0], reverse=study.directions[0].name == "MAXIMIZE")
 
 
 def _value(trial: FrozenTrial) -> float | None:

@@ -80,13 +80,13 @@ class PrimeRl(Importer):
             now = RENAMED.get(key, key)
             why = next((why for above, why in reasons.items() if f"{now}.".startswith(f"{above}.")), "")
             if key in SETTINGS:
-                _put(document, SETTINGS[key], value)
+                environments.lay_over(document, SETTINGS[key], value)
             elif why:
                 left.append(Term(f"{key} = {value!r}"[:60], why))
             elif not _is_parameter(document, now, value):
-                _put(train, now, value)
+                environments.lay_over(train, now, value)
         if stated.get("model.name", model) != model:
-            _put(document, f"{MODEL}_revision", "main")
+            environments.lay_over(document, f"{MODEL}_revision", "main")
             left.append(Term("revision of the model", f"main, which may change: pin {MODEL}_revision"))
         first = (bundled / "program.md").read_text("utf-8").partition("\n## ")[0].partition("\n")[2].strip()
         files: dict[str, str | Path] = {
@@ -94,14 +94,6 @@ class PrimeRl(Importer):
             **{name: bundled / name for name in COPIED},
         }  # fmt: skip
         return Imported(title, f"prime-rl's {path}", files, tuple(left), WARNINGS)
-
-
-def _put(table: Any, key: str, value: object) -> None:
-    """Set a dotted key."""
-    *above, last = key.split(".")
-    for part in above:
-        table = table.setdefault(part, {})
-    table[last] = value
 
 
 def _is_parameter(document: Any, key: str, value: Any) -> bool:

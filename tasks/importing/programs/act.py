@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import math
 import os
 import pickle
 import sys
@@ -73,13 +72,11 @@ def main() -> None:
     play = of_agent(agent, actions) if agent.is_file() else of_sb3(folder)
     answers.write(b'{"ready": true}\n')
     answers.flush()
-    sizes = [lanes * math.prod(leaf["shape"]) * np.dtype(leaf["dtype"]).itemsize for leaf in leaves]
-    while frame := sys.stdin.buffer.read(2 * lanes + sum(sizes)):
-        active, begins = np.frombuffer(frame, "?", 2 * lanes).reshape(2, lanes)
-        at, seen = 2 * lanes, {}
-        for leaf, size in zip(leaves, sizes, strict=True):
-            seen[leaf["path"]] = np.frombuffer(frame[at : at + size], leaf["dtype"]).reshape(lanes, *leaf["shape"])
-            at += size
+    parts = [(f"leaf {place}", leaf["dtype"], (lanes, *leaf["shape"])) for place, leaf in enumerate(leaves)]
+    kind = np.dtype([("flags", "?", (2, lanes)), *parts])
+    while frame := sys.stdin.buffer.read(kind.itemsize):
+        (active, begins), *values = np.frombuffer(frame, kind)[0]
+        seen = {leaf["path"]: value.copy() for leaf, value in zip(leaves, values, strict=True)}
         actions[:] = play(seen[""] if [*seen] == [""] else seen, active, begins)
         answers.write(actions.tobytes())
         answers.flush()
