@@ -74,7 +74,6 @@ def test_a_clear_loser_is_cancelled_before_its_end_and_the_reason_has_its_number
     history, curve = night(higher_is_better), rising(10, seed=99)
     curve = curve if higher_is_better else mirrored(curve)
     due = first_due(canceller, history, curve, higher_is_better)
-    assert due is not None
     reason = canceller.look(history, curve[:due], higher_is_better)
     assert reason and f"{due / TWENTIETHS:.0%} of its budget" in reason
 

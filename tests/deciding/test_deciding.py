@@ -10,7 +10,7 @@ import pytest
 
 from environments import Environment, plugins
 from environments.score import Score
-from tasks.decide import Decision, NeedsControl, weigh
+from tasks.decide import NeedsControl, weigh
 from tasks.rules import JudgedTrial, NeedsRerun, Rule
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
@@ -60,29 +60,24 @@ def in_the_end(
     return wanted, one
 
 
-def verdict_of(wanted: Decision) -> Verdict:
-    assert isinstance(wanted, Verdict), wanted
-    return wanted
-
-
 # Every rule
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_first_trial_with_a_score_is_kept(name: str) -> None:
-    found = verdict_of(weigh((), undemanding(), rule_of(name), of((), *BASELINE)))
+    found = weigh((), undemanding(), rule_of(name), of((), *BASELINE))
     assert (found.kind, found.level, found.reason) == ("keep", "provisional", "the baseline")
     crashed: History = (tried((), None),)
-    found = verdict_of(weigh(crashed, undemanding(), rule_of(name), of(crashed, 3.0)))
+    found = weigh(crashed, undemanding(), rule_of(name), of(crashed, 3.0))
     assert (found.kind, found.reason) == ("keep", "the first trial with a score")
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("history", [(), begun()], ids=["baseline", "later"])
 def test_what_has_no_score_is_a_crash_with_its_reason(name: str, history: History) -> None:
-    found = verdict_of(weigh(history, undemanding(), rule_of(name), of(history, None)))
+    found = weigh(history, undemanding(), rule_of(name), of(history, None))
     assert found == Verdict("crash", "exited with status 3")
-    found = verdict_of(weigh(history, undemanding(), rule_of(name), of(history, 900.0, None)))
+    found = weigh(history, undemanding(), rule_of(name), of(history, 900.0, None))
     assert found == Verdict("crash", "run 2 of 2: exited with status 3")
 
 
@@ -90,7 +85,7 @@ def test_what_has_no_score_is_a_crash_with_its_reason(name: str, history: Histor
 def test_what_was_ended_early_is_cancelled_with_what_was_said_of_it(name: str) -> None:
     due = EarlyStop(0.4, "31 at 40% of its budget")
     one = replace(of(begun(), None), runs=(replace(FINE, status="cancelled", due=due),))
-    assert verdict_of(weigh(begun(), undemanding(), rule_of(name), one)) == Verdict("cancelled", due.reason)
+    assert weigh(begun(), undemanding(), rule_of(name), one) == Verdict("cancelled", due.reason)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -115,7 +110,7 @@ def test_what_is_much_better_is_kept_in_the_end_and_what_is_much_worse_never(
 
 @pytest.mark.parametrize(("value", "kind"), [(82.0, "discard"), (82.001, "keep"), (81.9, "discard")])
 def test_greedy_believes_every_score(value: float, kind: str) -> None:
-    assert verdict_of(weigh(begun(), undemanding(), Greedy(), of(begun(), value))).kind == kind
+    assert weigh(begun(), undemanding(), Greedy(), of(begun(), value)).kind == kind
 
 
 # Certify: a record is run again before it is believed
@@ -126,16 +121,16 @@ def test_certify_keeps_a_record_that_stays_one_when_it_is_run_again(again: float
     history, rule = begun(), Certify(first=0)
     one = of(history, 90.0)
     assert weigh(history, undemanding(), rule, one) == NeedsRerun()
-    assert verdict_of(weigh(history, undemanding(), rule, replace(one, is_last=True))).kind == "keep", "no time is left"
-    found = verdict_of(weigh(history, undemanding(), rule, replace(one, reruns=(Rerun(1, FINE, scored(again)),))))
+    assert weigh(history, undemanding(), rule, replace(one, is_last=True)).kind == "keep", "no time is left"
+    found = weigh(history, undemanding(), rule, replace(one, reruns=(Rerun(1, FINE, scored(again)),)))
     assert found.kind == kind, found
 
 
 def test_a_champion_is_as_good_as_all_its_runs_are_and_a_tie_is_no_record() -> None:
     history, rule = begun(), Certify(first=0)
     one = replace(of(history, 120.0), reruns=(Rerun(1, FINE, scored(90.0)),))
-    history = (*history, decided(history, one, verdict_of(weigh(history, undemanding(), rule, one))))
-    assert verdict_of(weigh(history, undemanding(), rule, of(history, 105.0))).kind == "discard"
+    history = (*history, decided(history, one, weigh(history, undemanding(), rule, one)))
+    assert weigh(history, undemanding(), rule, of(history, 105.0)).kind == "discard"
     assert weigh(history, undemanding(), rule, of(history, 106.0)) == NeedsRerun()
 
 

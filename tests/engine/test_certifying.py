@@ -194,7 +194,6 @@ def test_a_certificate_is_tested_at_the_level_of_its_use_of_a_pool_and_charged_o
     ledger = CampaignSpec.of(environment=str(folder), name="night", tracking="off").open()
     ensure_prepared(ledger)
     prepared = report_pool(ledger.environment)
-    assert prepared is not None
     holdout_uses.charge(prepared, "an earlier campaign", 1)
     first = tried((), 2.25, 2.25, params={"x": 2.5}, higher_is_better=False)
     good: History = (first, tried((first,), 0.0, params={"x": 1.0}, higher_is_better=False))

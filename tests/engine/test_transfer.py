@@ -135,7 +135,6 @@ def asked(ledger: Ledger, **champion: Value) -> Question:
 
 def test_what_the_champion_changed_replaces_the_defaults_there_and_the_rest_stays_theirs(ledger: Ledger) -> None:
     found = laid_over(asked(ledger, lr=0.2, size=32, only_here=2.0, same=3), there())
-    assert found.arms is not None
     assert found.arms["baseline"].params == {"lr": 0.5, "size": 16, "same": 4}
     assert found.arms["champion"].params == {"lr": 0.2, "size": 32, "same": 4}, "it never changed `same`"
     assert found.conditions == Conditions(changed={"lr": 0.2, "size": 32}, left_out=("only_here does not exist",))

@@ -6,7 +6,6 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,11 +17,7 @@ from flows.spec.spec import OPTIONS, Spec, declared
 from tests.support.lazy import LazyModule
 from tests.support.prefect_api import prefect_at
 
-if TYPE_CHECKING:
-    from prefect.utilities.schema_tools import validation
-else:
-    validation = LazyModule("prefect.utilities.schema_tools.validation")
-
+validation = LazyModule("prefect.utilities.schema_tools.validation")
 FORM = campaign.parameters.model_dump()
 CHECKOUT = Path(__file__).parents[2]
 

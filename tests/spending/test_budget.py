@@ -41,15 +41,10 @@ def budget(wanted: CampaignSpec, gpus: int = 0) -> CampaignBudget:
     return money
 
 
-def ledger_of(money: CampaignBudget) -> Ledger:
-    assert money.ledger is not None
-    return money.ledger
-
-
 def ran(money: CampaignBudget, number: int, seconds: float, name: str = "cpu-0") -> None:
     """Have a trial hold a slot for so long."""
     price = money.spec.advanced.usd_per_hour
-    happened(ledger_of(money), slot(1000.0, number, name, usd_per_hour=price), free(1000.0 + seconds, number, name))
+    happened(money.ledger, slot(1000.0, number, name, usd_per_hour=price), free(1000.0 + seconds, number, name))
 
 
 def test_it_stops_before_the_trial_that_could_break_its_budget(tmp_path: Path, home: Path) -> None:
@@ -99,28 +94,28 @@ def test_a_rented_machine_counts_by_its_stated_price_before_the_first_run(tmp_pa
 def test_models_get_what_machines_leave(tmp_path: Path, home: Path) -> None:
     money = budget(spec(tmp_path, max_usd=20.0, max_tokens=1000))
     ran(money, 0, 6.0)
-    note_bought(ledger_of(money), Usage(1, 300, 100, 1.0))
+    note_bought(money.ledger, Usage(1, 300, 100, 1.0))
     left = money.left_for_models(minimised(3.0))
     assert left.usd == pytest.approx(20 - 6 - 1 - 6) and left.tokens == 600
 
 
 def test_a_limit_that_cannot_be_checked_is_not_exceeded(tmp_path: Path, home: Path) -> None:
     money = budget(spec(tmp_path, max_usd=20.0))
-    note_bought(ledger_of(money), Usage(1, 0, 0, None))
+    note_bought(money.ledger, Usage(1, 0, 0, None))
     assert money.left_for_models(minimised(3.0)).usd == 0.0
     shortage = money.shortage(minimised(3.0))
     assert "no known price" in shortage
     free = budget(spec(tmp_path, "free", price=0.0, max_usd=20.0))
-    note_bought(ledger_of(free), Usage(1, 0, 0, None))
+    note_bought(free.ledger, Usage(1, 0, 0, None))
     assert free.shortage(minimised(3.0)) == "", "the fallback goes on"
 
 
 def test_the_status_has_the_spending(tmp_path: Path, home: Path) -> None:
     wanted = spec(tmp_path, "n", "certify", max_usd=90.0, max_gpu_hours=2.0)
     money = budget(wanted)
-    wanted.store(ledger_of(money))
+    wanted.store(money.ledger)
     ran(money, 0, 6.0)
-    found = document(ledger_of(money))
+    found = document(money.ledger)
     costs = found["spent"]
     assert (costs["usd"], costs["machines_usd"], costs["models_usd"]) == (6.0, 6.0, None)
     assert parts(found) == ["6.00 of 90 USD", "0 of 2 GPU hours"]
