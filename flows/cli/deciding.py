@@ -105,7 +105,7 @@ def compare(
         train: Command that trains your own script. {config}: the configuration, or {lr}: a value of it; {seed}; {out}.
         eval_: Command that prints the score of what lies in {out}, as its last number.
         optuna: With --train: study.db, whose best trial is A. B is --b, or its median trial; `default`: no parameter.
-        rl_zoo: An entry of hyperparameters, ppo.yml#CartPole-v1: those against SB3's defaults.
+        rl_zoo: ppo.yml#CartPole-v1 or logs/ppo/CartPole-v1_1: tuned hyperparameters against SB3's defaults.
         minutes: With --train or --rl-zoo: of one training at most.
         minimize: With --train: a lower score is better.
         runs: Fresh runs of each side, 5 or 5v3. Default: 5, or 2 in a deterministic environment.

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Set
 from itertools import accumulate, chain
 from pathlib import Path
+from typing import Any
 
 import tomlkit
 import yaml  # type: ignore[import-untyped]
@@ -42,6 +43,7 @@ Named = tuple[str, str]
 """What a side is called, and its configuration: a file, or JSON."""
 OF_THE_TASK = (STEPS, "policy", "env_wrapper", "vec_env_wrapper", "frame_stack")
 """What the defaults have as the tuned ones have it: with another task there is nothing to compare."""
+PYTHON_TAG = re.compile(r"!!python/[\w/:.]+")
 
 
 def question(
@@ -146,9 +148,12 @@ def of_study(place: str, b: str | None) -> tuple[Named, Named]:
 
 
 def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Value]) -> Question:
-    """Both sides of an entry `hyperparams/ppo.yml#CartPole-v1`, as `question` has them. Refused if there is none."""
-    if isinstance(found := entry_of(place), str):
-        raise Refused(f"--rl-zoo {place}: {found}: give an entry of RL Zoo's hyperparameters, as ppo.yml#CartPole-v1")
+    """Both sides, of an entry `hyperparams/ppo.yml#CartPole-v1` or a folder of logs, as `question` has them.
+    Raises Refused: there is no such entry or folder.
+    """
+    found = _of_logs(Path(place)) if Path(place).is_dir() else entry_of(place)
+    if isinstance(found, str):
+        raise Refused(f"--rl-zoo {place}: {found}: give a file of hyperparameters, or a folder of rl_zoo3.train")
     file, env, tuned = found
     algo = file.stem
     default = {name: tuned[name] for name in OF_THE_TASK if name in tuned}
@@ -162,6 +167,17 @@ def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Valu
     train = f"python -m rl_zoo3.train --algo {algo} --env {env} {options}"
     evaluate = f"python zoo_episodes.py {algo} {env} {{out}} {{seed}} 100"
     return question(train, evaluate, a, b, draft, overrides, folder=project, minutes=minutes)
+
+
+def _of_logs(folder: Path) -> tuple[Path, str, dict[str, Any]] | str:
+    """The same of a folder such as logs/ppo/CartPole-v1_1, as `rl_zoo3.train` leaves it."""
+    file = next(iter(folder.rglob("args.yml")), None)
+    if file is None:
+        return "there is no args.yml below it"
+    files = (file, file.with_name("config.yml"))
+    # Ordered dictionaries and tuples, which without their tags are lists.
+    stated, tuned = (dict(yaml.safe_load(PYTHON_TAG.sub("", each.read_text()))[0]) for each in files)
+    return Path(stated["algo"]), stated["env"], {key: value for key, value in tuned.items() if value is not None}
 
 
 def interpreter(command: str, folder: Path) -> str:

@@ -211,5 +211,15 @@ def test_an_entry_of_rl_zoo_meets_the_defaults_of_the_same_task(tmp_path: Path) 
     toml = (folder / "environment.toml").read_text()
     assert "--algo ppo --env CartPole-v1" in toml and "zoo_episodes.py ppo CartPole-v1" in toml
     assert (folder / "repository/zoo_episodes.py").is_file()
+
+    logs = tmp_path / "logs/ppo/CartPole-v1_1/CartPole-v1"
+    logs.mkdir(parents=True)
+    ordered = "!!python/object/apply:collections.OrderedDict\n- - - {}\n    - {}\n  - - {}\n    - {}\n"
+    (logs / "args.yml").write_text(ordered.format("algo", "ppo", "env", "CartPole-v1"))
+    (logs / "config.yml").write_text(ordered.format("n_timesteps", "100000", "n_envs", "8"))
+    (tmp_path / "draft").mkdir()
+    own_script.of_rl_zoo(str(logs.parent), 10, tmp_path / "draft", {})
+    tuned = yaml.safe_load((tmp_path / "draft/tuned.yml").read_text())
+    assert tuned == {"CartPole-v1": {"n_timesteps": 100_000, "n_envs": 8}}
     with pytest.raises(Refused, match="Did you mean 'CartPole-v1'"):
         own_script.of_rl_zoo(str(tmp_path / "ppo.yml#CartPole-v0"), 10, tmp_path, {})
