@@ -317,6 +317,8 @@ class Program:
             if self._status is None and has_ended:
                 self._end()
                 raise Stopped("its supervisor was killed, and with it all of its processes that could be found")
+        else:
+            self._take_in(0)  # it may have ended before it was looked at
         return self._status
 
     def terminate(self, grace: float) -> bool:

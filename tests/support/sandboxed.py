@@ -22,6 +22,7 @@ def answers(place: Path, level: Level, code: str, view: VisiblePaths | None = No
         folder.mkdir(parents=True, exist_ok=True)
     confinement.give(out, level)
     (workspace / "code.py").write_text(code)
+    view = view or VisiblePaths((), ())
     given = replace(view, readable=(workspace, *view.readable), writable=(out, *view.writable))
     with Program(
         ["python", "-I", "code.py", str(out)], cwd=workspace, log=place / "log", marker="test/sandbox", level=level,
