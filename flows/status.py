@@ -254,8 +254,8 @@ def estimate(history: History, champion: Trial) -> dict[str, float] | None:
 
     None too where it is beyond any number, or no program ran twice with different scores, so that noise is a guess.
     """
-    mean, sd = mean_of(history, champion.number), run_sd(history)
-    if champion is not best(history) or mean is None or not sd:
+    mean, sd, newest = mean_of(history, champion.number), run_sd(history), best(history)
+    if newest is None or newest.number != champion.number or mean is None or not sd:
         return None
     numbers = {"level": mean, "se": sd / math.sqrt(len(utility(history, champion.number))), "run_sd": sd}
     return numbers if all(map(math.isfinite, numbers.values())) else None

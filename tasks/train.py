@@ -91,8 +91,9 @@ def check(environment: Environment) -> None:
             workspace.fill(command, values)
         except Refused as wrong:
             raise Refused(f"{source}: {key}: {wrong}") from wrong
+        named = {match[1] for match in workspace.PLACEHOLDER.finditer(command)}
         for name in placeholders(environment, {}, Path("out"), seed=0).keys() & environment.defaults.keys():
-            if f"{{{name}}}" in command:
+            if name in named:
                 raise Refused(
                     f"{source}: {key}: {{{name}}} is filled in by the engine, so the parameter {name!r} would never "
                     "arrive: rename the parameter"

@@ -149,6 +149,7 @@ def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) 
     results = bench.ledger.results
     with bench.timed(key):
         if not request.is_done(results):
+            interrupt.check()  # the night may have ended in the pause before a retry
             with impatient_client(ANSWER_SECONDS) as client:
                 Launch(client, f"{FLOW}/{deployment}", bench.ledger, request).follow()
 

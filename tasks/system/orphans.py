@@ -45,9 +45,9 @@ def marked(value: str, variable: str = MARKER) -> list[psutil.Process]:
 
 
 def end(value: str, variable: str = MARKER) -> list[str]:
-    """Kill every process that `marked` finds, and those that they start meanwhile; their command lines. Supervisors are
-    asked instead: they find even what has lost the variable. TimeoutError when some survive for KILL_SECONDS (they hang
-    in the kernel).
+    """Kill every process that `marked` finds, and those that they start meanwhile; their command lines. Supervisors,
+    which have no MARKER, are asked instead: they find even what has lost the variables. TimeoutError when some survive
+    for KILL_SECONDS (they hang in the kernel).
     """
     ended: dict[psutil.Process, str] = {}
     deadline = clock() + KILL_SECONDS
@@ -58,7 +58,8 @@ def end(value: str, variable: str = MARKER) -> list[str]:
         for process in left:
             with contextlib.suppress(psutil.Error):  # it has just ended
                 ended.setdefault(process, " ".join(process.cmdline())[:80].strip() or process.name())
-                process.send_signal(signal.SIGTERM if SUPERVISOR in process.environ() else signal.SIGKILL)
+                is_asked = variable != MARKER and SUPERVISOR in process.environ()
+                process.send_signal(signal.SIGTERM if is_asked else signal.SIGKILL)
                 process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped its supervisor
         time.sleep(0.005)
     return list(ended.values())

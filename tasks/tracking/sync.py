@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from pydantic import BaseModel
 
 from environments.plugins import Refused
@@ -77,7 +77,11 @@ def sync(ledger: Ledger, store: Store | None, state: str) -> Synced:
     """
     ledger.check_version()
     file, now = ledger.path / FILE, Synced()
-    with FileLock(ledger.path / LOCK, timeout=LOCK_SECONDS):
+    try:
+        lock = FileLock(ledger.path / LOCK).acquire(timeout=LOCK_SECONDS)
+    except Timeout:
+        return last(ledger).model_copy(update={"problem": "another process has not ended to record this campaign"})
+    with lock:
         if store:
             now = last(ledger)
             if now.store != str(store):  # said before it is asked: it may never answer
