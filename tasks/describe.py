@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from environments.score import Score
 from tasks.numbers import number
@@ -123,10 +123,11 @@ def changes(proposal: Proposal, previous: Trial | None) -> list[str]:
     return ["edited program"] * (proposal.edit not in (None, edit)) + parameter_changes(proposal.params, params)
 
 
-def parameter_changes(values: Params, reference: Params) -> list[str]:
+def parameter_changes(values: Params, reference: Params, shown: Callable[[Value], str] | None = None) -> list[str]:
     """Every parameter that differs from the reference's: its name, the value there, the value here."""
+    shown = shown or short_value
     return [
-        f"{name} {f'{short_value(reference[name])} → ' if name in reference else ''}{short_value(value)}"
+        f"{name} {f'{shown(reference[name])} → ' if name in reference else ''}{shown(value)}"
         for name, value in values.items()
         if name not in reference or reference[name] != value
     ]

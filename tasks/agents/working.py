@@ -57,7 +57,9 @@ except OSError as wrong:
 
 
 def lay_out(folder: Path, brief: Brief, task: str) -> dict[str, str]:
-    """Write everything into an empty folder; the texts of the files, by name."""
+    """Write everything into an empty folder; the texts of the files, by name. EditFailed: one has a name of ours."""
+    if taken := {TASK, PROPOSAL} & {*brief.files, *brief.problem.editable}:
+        raise EditFailed(f"the environment's file {min(taken)!r} has no place beside ours: rename it")
     empty = {"rationale": "", "category": "", "expected": None, "params": brief.start}
     handed = {**brief.files, TASK: task, PROPOSAL: json.dumps(empty, indent=1) + "\n"}
     patches.lay_out(folder, handed)

@@ -65,8 +65,17 @@ def missing_calls(files: Mapping[str, str], required: Iterable[str]) -> list[str
             tree = parse(name, source)
         except EditFailed:
             continue
-        calls |= {f".{ast.unparse(node.func)}" for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        calls |= {f".{_dotted(node.func)}" for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return [name for name in required if not any(call.endswith(f".{name}") for call in calls)]
+
+
+def _dotted(node: ast.AST) -> str:
+    """The names of `a.b[0].c` as a.b.c; of an attribute of another expression, as in `(x + y).c`, only c."""
+    parts = list[str]()
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        parts += [node.attr] if isinstance(node, ast.Attribute) else []
+        node = node.value
+    return ".".join(reversed([*parts, node.id] if isinstance(node, ast.Name) else parts))
 
 
 def fixed_seeds(name: str, before: str, after: str) -> list[str]:

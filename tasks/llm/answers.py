@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from environments.plugins import Refused
-from environments.space import Choice, Parameter, Value
+from environments.space import Float, Int, Parameter, Value
 from tasks.proposing.brief import Brief, Suggestion
 from tasks.system.redact import one_line
 from tasks.trial import Params
@@ -29,6 +29,7 @@ NO_REASON = "no reason was given"
 FAULTS, STARTS = 20, 200
 """Faults that are told, and places where JSON may begin."""
 OPENING, CLOSING = re.compile(r"\s*<think(?:ing)?>"), re.compile(r"</think(?:ing)?>")
+TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
 JSON_START = re.compile(r"[{\[]")
 
 
@@ -39,11 +40,12 @@ class Misread(ValueError):
 def without_thoughts(text: str) -> str | None:
     """The answer without the thoughts before it; None where these never end.
 
-    Some servers put the opening tag into the question. The thoughts then end with the first tag behind which the answer
-    follows: a rationale is asked for, and an edit may have such a tag in its code.
+    Some servers put the opening tag into the question. The thoughts then end with the first tag of all, at the end of a
+    line, if the answer follows: a rationale is asked for, and an edit may have such tags in its code.
     """
-    is_opened, end = OPENING.match(text) is not None, CLOSING.search(text)
-    if end and (is_opened or "rationale" in text[end.end() :].lower()):
+    is_opened, end, first = OPENING.match(text) is not None, CLOSING.search(text), TAG.search(text)
+    is_end = first is not None and first[1] == "/" and first[2] is not None
+    if end and (is_opened or (is_end and "rationale" in text[end.end() :].lower())):
         return text[end.end() :].strip()
     return None if is_opened else text.strip()
 
@@ -83,8 +85,10 @@ def _values(given: Mapping[str, Any], brief: Brief) -> Params:
             continue
         try:
             complete = brief.problem.complete({name: _single(value, brief.space.get(name))})
-        except (Refused, ValueError) as wrong:
+        except Refused as wrong:
             faults.append(one_line(str(wrong), FAULT))
+        except ValueError as wrong:
+            faults.append(one_line(f"parameter {name!r} {wrong}", FAULT))
         else:
             params |= {name: complete[name]} if name in brief.space else {}
     if faults:
@@ -144,8 +148,8 @@ def _idea(entry: Any, brief: Brief) -> Suggestion:
 def _single(value: object, parameter: Parameter | None) -> Value:
     """The value itself, or the number that was written as a text."""
     if not isinstance(value, Value):
-        raise ValueError(f"there must be a single value, got {json.dumps(value)}")
-    if isinstance(value, str) and not isinstance(parameter, Choice):
+        raise ValueError(f"must be a single value, got {json.dumps(value)}")
+    if isinstance(value, str) and isinstance(parameter, Float | Int):
         with contextlib.suppress(ValueError):
             return float(value)
     return value

@@ -63,7 +63,7 @@ class Trace:
     seconds: float = 0.0
 
 
-TRACE = TypeAdapter(Trace)
+TRACE, REQUEST = TypeAdapter(Trace), TypeAdapter(RecordedRequest)
 
 
 def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: Usage = NOTHING_BOUGHT) -> Trace:
@@ -80,7 +80,8 @@ def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: 
     request = RecordedRequest(
         account.model, base_url, tuple(messages), account.temperature, account.answer_tokens, brief.seed
     )
-    earlier = [trace for trace in recorded(brief.traces) if trace.request == request and trace.finish]
+    kept = REQUEST.validate_json(without_passwords(json.dumps(REQUEST.dump_python(request, mode="json"))))
+    earlier = [trace for trace in recorded(brief.traces) if trace.request == kept and trace.finish]
     # One from which a secret was taken is not as it came.
     answer = next((one for one in earlier if "[secret" not in one.text), None)
     if answer is None:

@@ -33,7 +33,7 @@ from tasks.proposing.brief import NO_PROBLEM, Brief
 from tasks.stats.champion import run_sd
 from tasks.stats.predictions import effect, record
 from tasks.system.redact import capped, clean, one_line, quote, scrub_text
-from tasks.trial import History, Proposal, Trial, baseline, best, measured
+from tasks.trial import History, Proposal, Trial, Value, baseline, best, measured
 
 if TYPE_CHECKING:
     import jinja2
@@ -165,8 +165,13 @@ def trials(history: History) -> str:
 def changes(old: Proposal | None, new: Proposal) -> str:
     """The differences between two proposals."""
     edit, params = (old.edit, old.params) if old else (None, {})
-    parts = parameter_changes(new.params, params) + ["program edited"] * (new.edit != edit)
+    parts = parameter_changes(new.params, params, _shown) + ["program edited"] * (new.edit != edit)
     return ", ".join(parts) or "nothing"
+
+
+def _shown(value: Value) -> str:
+    """A value in four digits, and as it is written in an answer."""
+    return json.dumps(float(f"{value:.4g}") if isinstance(value, float) else value)
 
 
 def _in_full(history: History, trial: Trial) -> str:
@@ -240,7 +245,7 @@ def _file(name: str, text: str) -> str:
 
 def _earlier(brief: Brief) -> str:
     """The trials of earlier campaigns, a line each, against the defaults of the space."""
-    defaults = Proposal({name: one.default for name, one in brief.space.items()})
+    defaults = Proposal({name: one.default for name, one in brief.space.items()} | brief.problem.fixed)
     lines = []
     for trial in [trial for trial in brief.earlier if trial.number > 0][-EARLIER:]:
         champion = trial.verdict.evidence.get("champion")
@@ -254,7 +259,7 @@ def _imported(brief: Brief) -> str:
     lines = list[str]()
     for place, one in brief.ranked[:IMPORTED]:
         score = "failed" if one.score is None else number(one.score)
-        params = one_line(", ".join(parameter_changes(dict(one.params), {})), WIDTH)
+        params = one_line(", ".join(parameter_changes(dict(one.params), {}, _shown)), WIDTH)
         parts = (score, params, one_line(one.note, WIDTH))
         lines.append(f"{place} of {len(brief.imported)}: {': '.join(filter(None, parts))}")
     return listed(lines)

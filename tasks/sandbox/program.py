@@ -260,6 +260,7 @@ class Program:
         self._take_in(SUPERVISOR_SECONDS)
         noise = self.process.stderr or self.process.stdout
         assert noise is not None
+        os.set_blocking(noise.fileno(), False)  # the program can open this pipe too, and empty it before us
         self._selector.register(noise, selectors.EVENT_READ)
         told = self._told
         if "started" in told:
@@ -431,7 +432,10 @@ class Program:
         deadline, known = clock() + seconds, len(self._told)
         while self._selector.get_map() and (ready := self._selector.select(max(deadline - clock(), 0))):
             for key, _ in ready:
-                chunk = os.read(key.fd, 2**20)
+                try:
+                    chunk = os.read(key.fd, 2**20)
+                except BlockingIOError:  # the program itself has read it
+                    continue
                 if not chunk:
                     self._selector.unregister(key.fileobj)
                 elif key.fileobj == self._report:

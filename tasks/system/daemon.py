@@ -113,9 +113,11 @@ class Daemon:
         deadline = time.monotonic() + START_SECONDS
         try:
             while not _is_up(process.pid, url if is_server else ""):
-                said, has_ended, _ = self.log.read_text(errors="replace").partition(keeper.ENDED)
-                if has_ended or time.monotonic() > deadline:
-                    how = "ended while starting" if has_ended else f"did not answer within {START_SECONDS:.0f} s"
+                is_gone = process.poll() is not None  # the keeper itself, as when memory is short
+                said, ended, _ = self.log.read_text(errors="replace").partition(keeper.ENDED)
+                if ended or is_gone or time.monotonic() > deadline:
+                    late = f"did not answer within {START_SECONDS:.0f} s"
+                    how = "ended while starting" if ended or is_gone else late
                     lines = "\n".join(said.splitlines()[-LAST_LINES:])
                     raise Refused(f"{self.name} {how}: {self.log}, which ends:\n{lines}")
                 interrupt.wait(POLL_SECONDS)
@@ -136,7 +138,10 @@ class Daemon:
             family = [psutil.Process(note.pid)]
             family += family[0].children(recursive=True)
             family[0].terminate()
-        for survivor in psutil.wait_procs(family, END_SECONDS)[1]:
+        deadline = time.monotonic() + END_SECONDS
+        while any(map(is_live, family)) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        for survivor in filter(is_live, family):  # a zombie that nobody collects is over
             with contextlib.suppress(psutil.NoSuchProcess):
                 survivor.kill()
         return True

@@ -147,6 +147,7 @@ def test_no_repository_around_the_campaign_or_above_us_is_what_is_patched(
     ("source", "is_met"),
     [
         ("self.optimizer.step()", True),
+        ("self.optimizer[0].step()", True),
         ("if False:\n    optimizer.step()", True),
         ("# optimizer.step()\n'optimizer.step()'\nstep = optimizer.step", False),
         ("my_optimizer.step()\noptimizer.step_all()\noptimizer.step.now()", False),

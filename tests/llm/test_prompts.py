@@ -70,6 +70,14 @@ def test_every_prompt_can_be_said_from_the_first_trial_on(name: str, count: int,
         assert name == "campaign" or len(said) > 80
 
 
+def test_two_values_that_differ_are_told_apart() -> None:
+    old, new = (
+        Proposal({"gamma": 0.9995, "base": "Qwen/Qwen2.5-0.5B"}),
+        Proposal({"gamma": 0.9999, "base": "Qwen/Qwen2.5-1.5B"}),
+    )
+    assert prompts.changes(old, new) == 'gamma 0.9995 → 0.9999, base "Qwen/Qwen2.5-0.5B" → "Qwen/Qwen2.5-1.5B"'
+
+
 def test_a_log_that_gives_orders_is_quoted_line_by_line_and_capped() -> None:
     log = "\n".join(f"{n}: {HOSTILE} ```" for n in range(200)) + f"\nValueError: {HOSTILE} {'x' * 5000}"
 

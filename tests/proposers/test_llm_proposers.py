@@ -204,7 +204,7 @@ def test_an_edit_is_asked_for_in_its_form_with_the_champions_program() -> None:
 
 
 def test_code_that_looks_like_a_header_or_a_thought_stays_code() -> None:
-    code = "RATIONALE = {'params': 3}\nx = '''\n</think>\n'''\n"
+    code = "RATIONALE = {'params': 3}\nx = '''\n<think>no</think> and a rationale\n</think>\n'''\n"
     whole = f'{{"rationale": "yes"}}\n\ntrain.py\n```\n{code}```\n'
     for answer in (whole, f'{{"rationale": "a draft"}}\n{BLOCK}Yes.</think>\n\n{whole}'):
         found = proposed(answer, "llm_diff")

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +117,15 @@ def test_all_processes_of_a_program_die_with_its_engine(tmp_path: Path, level: L
 
 
 def test_what_carries_the_marker_of_a_campaign_is_ended_and_no_other() -> None:
-    marked, foreign = ({**os.environ, orphans.MARKER: name} for name in ("campaign-y/0001", "campaign-yz/0001"))
-    with subprocess.Popen(["sleep", "300"], env=foreign) as other, subprocess.Popen(["sleep", "300"], env=marked):
+    marked, foreign = (
+        {**os.environ, orphans.MARKER: name, orphans.SUPERVISOR: "one that pretends"}
+        for name in ("campaign-y/0001", "campaign-yz/0001")
+    )
+    deaf = partial(signal.signal, signal.SIGTERM, signal.SIG_IGN)
+    with (
+        subprocess.Popen(["sleep", "300"], env=foreign) as other,
+        subprocess.Popen(["sleep", "300"], env=marked, preexec_fn=deaf),
+    ):
         assert orphans.end("campaign-y") == ["sleep 300"]
         assert psutil.pid_exists(other.pid) and orphans.marked("campaign-y") == []
         other.kill()
