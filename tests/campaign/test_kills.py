@@ -86,7 +86,20 @@ def test_twenty_trials_at_a_faulty_endpoint_with_an_engine_that_is_killed_are_ea
         folder = remote_quadratic(
             tmp_path / "far", endpoint.url, SLOWLY, http="answer_seconds = 2\nusd_per_second = 0.001"
         )
-        arguments = ("run", str(folder), "--name", "far", "--trials", "20", "--parallel", "4", "--trust", *GREEDY)
+        arguments = (
+            "run",
+            str(folder),
+            "--name",
+            "far",
+            "--trials",
+            "20",
+            "--parallel",
+            "4",
+            "--cancel",
+            "none",
+            "--trust",
+            *GREEDY,
+        )
         for wanted, verb in ((1, arguments), (8, ("resume", "far")), (15, ("resume", "far"))):
             engine = start(*verb, server=server)
             wait_for(lambda wanted=wanted: len(set(endpoint.starts)) >= wanted)  # type: ignore[misc]

@@ -80,7 +80,7 @@ def test_neither_a_lost_machine_nor_a_killed_parent_loses_a_trial_or_does_one_tw
             "run", str(folder), "--name", "night", "--parallel", "2", "--launch", "gpu-pair", *FIVE, server=server
         )
         lost = wait_for(lambda: trained_by(one))
-        for process in [*psutil.Process(one.pid).children(recursive=True), psutil.Process(one.pid)]:
+        for process in [(worker := psutil.Process(one.pid)), *worker.children(recursive=True)]:
             with suppress(psutil.Error):
                 process.kill()  # the machine, as far as anybody can tell
         (death,) = wait_for(lambda: launches(night, "died"))
