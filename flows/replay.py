@@ -36,6 +36,7 @@ def play(file: Path, console: Console) -> Ledger:
     night.fill(night.begin)
     with FileLock(night.folder / LOCK), night:  # a campaign runs while a process holds its lock
         time.sleep(SECONDS)
+    night.fill(night.end)
     ledger = Ledger.at(night.folder)
     write_report(ledger)
     return ledger
@@ -54,6 +55,7 @@ class _Replay(CampaignWatch):
 
     def fill(self, moment: float) -> None:
         """Bring the folder to what it was at a moment (Unix time)."""
+        (self.folder / "trials").mkdir(parents=True, exist_ok=True)
         for name, chunks in self._chunks.items():
             due = [text for written, text in chunks if written <= moment or moment >= self.end]
             path, content = self.folder / name, "".join(due).encode("latin-1")

@@ -220,8 +220,8 @@ def test_red_team_things_that_are_not_what_they_seem(tmp_path: Path, level: Leve
     key that a link leads to is told nowhere."""
     make, reason = THINGS[thing]
     ground = Ground.lay(tmp_path)
-    assault = attack(ground, f"{make}\nprint('left it', flush=True)\ntime.sleep(0.1)\n", level)
-    assert "left it" in assault.log
+    assault = attack(ground, f"print('leaves it', flush=True)\n{make}\ntime.sleep(0.1)\n", level)
+    assert "leaves it" in assault.log
     assert assault.run.status == "crash" and reason in str(assault.run.error).splitlines()[0]
     assert str(assault.run.error).replace("\n", "").isprintable()
     assert assault.judge().value is None and not assault.place.judge_log.exists()
