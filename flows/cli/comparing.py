@@ -2,8 +2,8 @@
 
 As in a certificate (tasks/stats/certificate.py), but two-sided. Every run is judged on units of its own: two programs
 that are good at different questions would else be told apart by questions that they share. Those of a finite pool are
-for `confirm`, so that no report question is used up. In runs/.comparisons/<environment>/0001/ are match.json, declared
-before the first run, a fresh.json of each finished run, and in the end comparison.json and comparison.png.
+for `confirm`, so that no report question is used up. In runs/.comparisons/<environment>/0001/ are declaration.json,
+declared before the first run, a fresh.json of each finished run, and in the end comparison.json and comparison.png.
 
 The same command goes on with a comparison that was killed, and shows one that is over: whoever asks again and again
 until a difference shows would find one. `--more` adds runs, under what is left of the error.
@@ -51,7 +51,7 @@ from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.system.redact import one_line
 
-FOLDER, FILE = ".comparisons", "match.json"
+FOLDER, FILE = ".comparisons", "declaration.json"
 LEVEL = 0.025
 """One-sided error of all looks; so much for either direction."""
 RUNS = (5, 5)
@@ -71,7 +71,7 @@ Counts = tuple[int, int]
 
 @dataclass(frozen=True)
 class Declaration:
-    """match.json."""
+    """declaration.json."""
 
     overrides: dict[str, Value]
     sides: dict[str, Side]

@@ -81,7 +81,7 @@ def test_what_cannot_be_run_is_refused_with_2_before_anything_starts(
 def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
     tmp_path: Path, home: Path, server: str
 ) -> None:
-    quad = str(quadratic(tmp_path / "quad", fit=slow(15)))
+    quad = str(quadratic(tmp_path / "quad", fit=slow(25)))
     options = [
         *("--set", "budget_seconds=40", "--proposer", "random_search", "--trials", "2", "--tracking", "off"),
         *("--isolation", "none", "--detach", "--json"),  # of a foreign spec this would be asked about
