@@ -14,7 +14,7 @@ from modal import exception
 
 from environments.remote import ModalSandbox
 from tasks.remote.endpoint import EndpointFault
-from tasks.remote.places import CloudFault, DeployedPlace
+from tasks.remote.places import CloudFault, DeployedPlace, name_of
 from tasks.system import interrupt
 from tasks.system.redact import one_line
 
@@ -40,8 +40,8 @@ class Modal(ModalSandbox, DeployedPlace):
         # the SDK ends the sandbox.
         _answer(self._create(name, variables, seconds), self.ready_seconds)
 
-    def remove(self, name: str, patience: float) -> None:
-        _answer(self._terminate(name), patience, to_the_end=True)
+    def tear_down(self, key: str, patience: float) -> None:
+        _answer(self._terminate(name_of(key)), patience, to_the_end=True)
 
     async def _address(self, name: str) -> str | None:
         try:
