@@ -472,7 +472,7 @@ def ask_rl(run: Run) -> None:
     run.engine_file.write_text(tomlkit.dumps(run.overlay()))
     if run.start("--dry-run", log="dry-run.log").wait():
         lines = (line.strip(" │╭╮╰╯─") for line in read(run.home / "dry-run.log").splitlines())
-        said = "; ".join(filter(None, lines))[-500:]  # why it refused comes last
+        said = "; ".join(filter(None, lines))[-400:]  # why it refused comes last, and a reason is not long
         raise Failed(f"refused: rl --dry-run of train.toml with the parameters: {said}")
 
 
