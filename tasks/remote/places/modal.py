@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import modal
@@ -58,21 +59,17 @@ class Modal(ModalSandbox, DeployedPlace):
     async def _create(self, name: str, variables: dict[str, str], seconds: float) -> None:
         gpu = f"{self.gpu}:{self.gpu_count}" if self.gpu and self.gpu_count else None
         app = await modal.App.lookup.aio(self.app, create_if_missing=True)
-        try:
+        with suppress(exception.AlreadyExistsError):
             await modal.Sandbox.create.aio(
                 *self.command, app=app, name=name, image=modal.Image.from_registry(self.image), env=dict(variables),
                 timeout=round(seconds), gpu=gpu, cpu=self.cpu, memory=round(self.memory_gb * 1024),
                 encrypted_ports=[self.port],
             )  # fmt: skip
-        except exception.AlreadyExistsError:
-            return
 
     async def _terminate(self, name: str) -> None:
-        try:
+        with suppress(exception.NotFoundError):
             sandbox = await modal.Sandbox.from_name.aio(self.app, name)
             await sandbox.terminate.aio()
-        except exception.NotFoundError:
-            return
 
 
 def _answer(question: Coroutine[Any, Any, T], seconds: float, to_the_end: bool = False) -> T:
