@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from string import Formatter
 from typing import ClassVar, Literal
 
 from environments import FILE, Environment
@@ -26,6 +25,7 @@ from tasks.remote.jobs import RemoteJob
 from tasks.sandbox import outputs
 from tasks.sandbox.program import CannotStart
 from tasks.sandbox.progress import Failure, Progress
+from tasks.store import workspace
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.clock import clock
@@ -44,7 +44,7 @@ PROGRESS = outputs.PROGRESS.decode()
 
 def check(environment: Environment) -> None:
     """Refuse a command line with paths that mean something on this machine only."""
-    named = {name for _, name, _, _ in Formatter().parse(environment.train_cmd) if name}
+    named = {match[1] for match in workspace.PLACEHOLDER.finditer(environment.train_cmd)}
     if local := sorted(named & {"environment", "prepared"}):
         raise Refused(
             f"{environment.folder / FILE}: train_cmd: {{{local[0]}}} is a folder of this machine, and trainer "

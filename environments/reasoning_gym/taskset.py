@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -11,13 +10,13 @@ import reasoning_gym
 
 TAGS = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+scorer = lru_cache(reasoning_gym.get_score_answer_fn)
 
 
 def reward(question: str, completion: str, answer: str, dataset: str, metadata: dict[str, Any]) -> float:
     """The scorer's reward, 1 for a right answer; a partial one less, by the data set."""
-    return float(
-        scorer(dataset)(given(completion, answer), {"question": question, "answer": answer, "metadata": metadata})
-    )
+    entry = {"question": question, "answer": answer, "metadata": metadata}
+    return float(scorer(dataset)(given(completion, answer), entry))
 
 
 def given(completion: str, answer: str) -> str:
@@ -27,8 +26,3 @@ def given(completion: str, answer: str) -> str:
     if NUMBER.fullmatch(answer):
         return next(reversed(NUMBER.findall(completion)), "")
     return completion.strip().rpartition("\n")[2].strip(" .")
-
-
-@lru_cache
-def scorer(dataset: str) -> Callable[[str, dict[str, Any]], float]:
-    return reasoning_gym.get_score_answer_fn(dataset)  # type: ignore[no-any-return]

@@ -46,13 +46,6 @@ class ConvertedParameter:
     """What of it is not carried."""
 
 
-def sections(parameters: Mapping[str, ConvertedParameter]) -> dict[str, dict[str, Any]]:
-    """[space] and [fixed]."""
-    space = {name: one.table for name, one in parameters.items() if one.table}
-    fixed = {name: one.fixed for name, one in parameters.items() if not one.table}
-    return {"space": space, **({"fixed": fixed} if fixed else {})}
-
-
 def held(value: Any) -> Value:
     """A value as environment.toml can hold it: null, or a list, as a text of JSON, which programs/run.py reads."""
     return value if is_plain(value) else json.dumps(value, default=str)

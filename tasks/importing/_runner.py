@@ -13,7 +13,7 @@ from typing import Any
 from environments import FILE
 from tasks.importing import Imported, Term, environment_toml
 from tasks.importing._original import REPOSITORY
-from tasks.importing._parameters import ConvertedParameter, is_seed, sections
+from tasks.importing._parameters import ConvertedParameter, is_seed
 
 PROGRAMS = Path(__file__).parent / "programs"
 REPORTS: dict[str, str | Path] = {
@@ -85,7 +85,9 @@ def imported(
         "title": name, "metric": ours, "budget_seconds": BUDGET_SECONDS, "python": python_of(program) or None,
         "trainer": "command", "train_cmd": f"python train.py {place}" if script else "python train.py",
         "program": ["train.py", "run.json", "standin", REPOSITORY, *player], "editable": [place] if script else [],
-        **judged, **sections(parameters), **keys,
+        "space": {each: one.table for each, one in parameters.items() if one.table},
+        "fixed": {each: one.fixed for each, one in parameters.items() if not one.table} or None,
+        **judged, **keys,
     }  # fmt: skip
     files = {
         **originals,

@@ -18,8 +18,8 @@ PROPOSERS = {
     "llm_ensemble": "llm", "llm_diff": "llm_diff", "hybrid": "hybrid",
 }  # fmt: skip
 EVAL_CMD = (
-    "for a judge that no edit changes, let training save its model in AR_MODEL_DIR, set eval_cmd to another program "
-    "that measures it there, and import again"
+    "the numbers of training count: for a judge that no edit changes, let training save its model in AR_MODEL_DIR, set "
+    "eval_cmd to another program that measures it there, and import again"
 )
 NO_COUNTERPART = "where trials run, how a campaign goes on and ends, and its files are options here: docs/options.md"
 
@@ -70,7 +70,7 @@ class AutoresearchRL(Importer):
         if unread := table.unread():
             left.append(Term(", ".join(unread), NO_COUNTERPART))
         if not evaluate:
-            left.append(Term("target.eval_cmd", "not run again: the numbers of training count"))
+            left.append(Term("target.eval_cmd", EVAL_CMD))
         if not uses_seed:
             left.append(Term("no file reads AR_SEED", "deterministic = true: a seed changes nothing"))
         return _runner.imported(
@@ -84,7 +84,6 @@ class AutoresearchRL(Importer):
             originals=files,
             parameters={each: choice(values) for each, values in params.items()},
             left=left,
-            warnings=[] if evaluate else [EVAL_CMD],
             options=options,
         )  # fmt: skip
 

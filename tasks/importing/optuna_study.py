@@ -45,11 +45,10 @@ class OptunaStudy(Importer):
         study, finished = best_first(place)
         trials, shown_place = study.get_trials(deepcopy=False), without_passwords(where)
         distributions = {name: one for trial in trials for name, one in trial.distributions.items()}  # the newest each
-        seeds = [name for name in distributions if is_seed(name)]
         best = finished[0].params if finished else {}
-        space = {name: _parameter(one, best.get(name)) for name, one in distributions.items() if name not in seeds}
+        parameters = {name: _parameter(one, best.get(name)) for name, one in distributions.items()}
         left = [Term("sampler, pruner", "no storage has them: --proposer (tpe by default) and --cancel")]
-        for name in space:
+        for name in parameters:
             if not all(name in trial.params for trial in finished):
                 left.append(Term(f"{name}, conditional", "not in every trial there: here every trial has a value"))
         if pruned := sum(trial.state.name == "PRUNED" for trial in trials):
@@ -61,7 +60,7 @@ class OptunaStudy(Importer):
         seconds = max(math.ceil(SLACK * max(took)), SHORTEST) if took else UNKNOWN
         earlier = [
             EarlierTrial(
-                {name: held(one) for name, one in trial.params.items() if name in space}, _value(trial),
+                {name: held(one) for name, one in trial.params.items() if not is_seed(name)}, _value(trial),
                 f"Optuna's trial {trial.number}",
             )
             for trial in trials if trial.params and trial.state.name in ("COMPLETE", "FAIL")
@@ -77,8 +76,7 @@ class OptunaStudy(Importer):
                 f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(distributions)),
                 earlier_trials.FILE: earlier_trials.text(earlier[-earlier_trials.MOST :]),
             },
-            parameters=space,
-            seeds=seeds,
+            parameters=parameters,
             stand_ins=["optuna_call"],
             left=left,
             warnings=[PLACEHOLDER],

@@ -7,7 +7,6 @@ known that the train.toml of vivekvkashyap/autoresearch-rl has (February 2026). 
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from environments.plugins import Refused
 from tasks.importing import Imported, Importer, Term, _original
 from tasks.store.workspace import TRAINERS
 
-TRAIN, CONSTANTS, BUDGET = "train.toml", "prepare.py", re.compile(r"^TIME_BUDGET\s*=\s*(\d+)\b", re.MULTILINE)
+TRAIN, CONSTANTS = "train.toml", "prepare.py"
 RENAMED = {
     "orchestrator.rollouts_per_example": "orchestrator.group_size",
     "orchestrator.sampling.max_tokens": "orchestrator.train.sampling.max_completion_tokens",
@@ -69,8 +68,8 @@ class PrimeRl(Importer):
         document.pop(environments.VARIANTS, None)
         document["title"] = title = path.parent.resolve().name if path.name == TRAIN else path.stem
         constants, model = path.parent / CONSTANTS, dict(_original.flat(document))[MODEL]
-        if constants.is_file() and (budget := BUDGET.search(_original.read_text(constants))):
-            document["budget_seconds"] = int(budget[1])
+        if constants.is_file() and (budget := _original.constants(_original.parsed(constants)).get("TIME_BUDGET")):
+            document["budget_seconds"] = budget
         is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
         reasons = dict.fromkeys(GONE, "of an old prime-rl: gone, or it means something else now") if is_old else {}
         reasons |= dict.fromkeys(NOT_CARRIED, "set by the slot, the environment, the judge or MLflow here")

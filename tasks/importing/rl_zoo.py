@@ -13,7 +13,7 @@ from environments import plugins
 from environments.plugins import Refused
 from tasks.importing import Imported, Importer, Term, _original, _runner, sb3
 from tasks.importing._original import REPOSITORY
-from tasks.importing._parameters import ConvertedParameter, choice, is_number, number, sections
+from tasks.importing._parameters import ConvertedParameter, choice, is_number, number
 
 ENTRY, SAMPLER, STEPS = "hyperparams.yml", "hyperparams_opt.py", "n_timesteps"
 CLASSES = {name.lower(): name for name in sb3.DEFAULTS} | {"ppo_lstm": "RecurrentPPO"}
@@ -131,4 +131,4 @@ def _ranges(
             low, high = min(ends[0], default), max(ends[1], default)
             log = low > 0 and high / low > 20 and not drawn.startswith("one_minus_")
             made[name] = number(low, high, whole=kind == "int", log=log, default=default)
-    return sections(made)["space"] or sb3.space(algorithm, entry)
+    return {name: one.table for name, one in made.items() if one.table} or sb3.space(algorithm, entry)

@@ -189,7 +189,7 @@ def space(algorithm: str, stated: Mapping[str, object]) -> dict[str, dict[str, A
     """Ranges around what the constructor gets, or takes by default; none around 0 and 1, which may be ends."""
     return guesses({
         name: value for name, value in {**DEFAULTS[algorithm], **stated}.items()
-        if name not in KEPT and (isinstance(value, bool) or is_number(value)) and value not in (0, 1)
+        if name not in KEPT and is_number(value) and value not in (0, 1)
     })  # fmt: skip
 
 

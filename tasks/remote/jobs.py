@@ -121,8 +121,8 @@ def begin(
     for left in _left(lambda job: job.run == run):
         if adopt and adopted is None and left.settings == stated:
             adopted = left
-            continue
-        with left:
+            adopted.lock.acquire()  # once more, to hold it beyond this loop
+        else:
             left.end()
     if adopted:
         return adopted
@@ -145,19 +145,14 @@ def sweep(wanted: Callable[[RemoteJob], bool], patience: float = PATIENCE_SECOND
     """
     lines, until = [], clock() + patience
     for left in _left(wanted):
-        with left:
-            failed = left.end(max(until - clock(), LEAST_SECONDS))
-            lines.append(failed or f"removed {left.key} at {left.trainer}, which nobody followed")
+        failed = left.end(max(until - clock(), LEAST_SECONDS))
+        lines.append(failed or f"removed {left.key} at {left.trainer}, which nobody followed")
     return tuple(lines)
 
 
 def unfollowed() -> tuple[RemoteJob, ...]:
     """The jobs that no live process follows."""
-    jobs = []
-    for left in _left(lambda job: True):
-        with left:
-            jobs.append(left)
-    return tuple(jobs)
+    return tuple(_left(lambda job: True))
 
 
 def is_over(job: RemoteJob) -> bool:
@@ -171,17 +166,15 @@ def is_of(campaign_id: str) -> Callable[[RemoteJob], bool]:
 
 
 def _left(wanted: Callable[[RemoteJob], bool]) -> Iterator[RemoteJob]:
-    """The wanted jobs that no live process follows, each locked; who takes one releases it."""
+    """The wanted jobs that no live process follows, each locked until the next one is asked for."""
     for path in sorted((home() / FOLDER).glob("*.json")):
         if not (job := _read(path)) or not wanted(job):
             continue
-        with suppress(Timeout):
-            job.lock.acquire(timeout=0)
+        with suppress(Timeout), job.lock.acquire(timeout=0):
             if path.exists():
                 yield job
             else:  # it was removed meanwhile, and the lock came back
                 Path(job.lock.lock_file).unlink(missing_ok=True)
-                job.lock.release()
 
 
 def _read(path: Path) -> RemoteJob | None:

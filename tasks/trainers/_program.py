@@ -164,8 +164,6 @@ class Moves:
         kind = np.dtype(self._seen["dtype"])
         frame = self._lanes * (2 + kind.itemsize * self._size)
         while data := sys.stdin.buffer.read(frame):
-            if len(data) < frame:
-                raise EOFError(f"stdin ended after {len(data)} of the {frame} bytes of a frame")
             # The masks `active` and `episode_start`, a byte per lane; a policy with memory forgets where one starts.
             self.active, self.starts = np.frombuffer(data, "?", 2 * self._lanes).reshape(2, -1)
             yield np.frombuffer(data, kind, offset=2 * self._lanes).reshape(self._lanes, -1)
@@ -251,12 +249,10 @@ class Pool:
     """Environments of EnvPool, side by side; `observations` (N, D) is what they show: a new episode after one's end."""
 
     def __init__(self, problem: Mapping[str, Any], seeds: Sequence[int]) -> None:
+        import envpool
+
         if problem.get("kwargs"):
             raise Refused(f"EnvPool takes no kwargs, and the problem has {problem['kwargs']}: simulator = 'gymnasium'")
-        try:
-            import envpool
-        except ModuleNotFoundError as missing:
-            raise Refused("simulator is 'envpool', which is not installed: install the extra envpool") from missing
         limit = {"max_episode_steps": limit} if (limit := problem.get("max_episode_steps")) else {}
         self._pool = envpool.make_gymnasium(problem["id"], num_envs=len(seeds), num_threads=1, env_seed=seeds, **limit)
         self._taken = self._pool.action_space
@@ -289,9 +285,7 @@ def load(out: Path, kind: Callable[[Any], Any], shape: type[Any]) -> Any:
     """What `save` wrote, made again as kind(shape(...)), on the CPU."""
     import torch
 
-    if not (path := out / "policy.pt").exists():
-        raise Refused(f"no policy at {path}; train first")
-    saved = torch.load(path, map_location="cpu", weights_only=True)
+    saved = torch.load(out / "policy.pt", map_location="cpu", weights_only=True)
     policy = kind(shape(**{part.name: saved[part.name] for part in fields(shape)}))
     policy.load_state_dict({name: value for name, value in saved.items() if isinstance(value, torch.Tensor)})
     return policy

@@ -370,13 +370,6 @@ def decisive(text: str) -> str:
     return (own or errors or lines or ["nothing"])[-1][:300]
 
 
-def complaint(text: str) -> str:
-    """Why `rl` refused a configuration, in one line."""
-    lines = [stripped for line in text.splitlines() if (stripped := line.strip(" │╭╮╰╯─"))]
-    told = (at for at, line in enumerate(lines) if re.search(r"validation error|\w+Error\b", line))
-    return "; ".join(lines[next(told, max(0, len(lines) - 6)) :])[:500] or "it says nothing"
-
-
 # With LoRA prime-rl hands on the adapter alone, which is added to the base model's weights here. Its file has a pair of
 # matrices for each adapted layer, named as the layer is in the base model's files. peft would add them too, but expects
 # other names, and loads the model through transformers, which has to know its type.
@@ -478,7 +471,8 @@ def ask_rl(run: Run) -> None:
     run.train_file.write_text(run.train)
     run.engine_file.write_text(tomlkit.dumps(run.overlay()))
     if run.start("--dry-run", log="dry-run.log").wait():
-        said = complaint(read(run.home / "dry-run.log"))
+        lines = (line.strip(" │╭╮╰╯─") for line in read(run.home / "dry-run.log").splitlines())
+        said = "; ".join(filter(None, lines))[-400:]  # why it refused comes last, and a reason is not long
         raise Failed(f"refused: rl --dry-run of train.toml with the parameters: {said}")
 
 

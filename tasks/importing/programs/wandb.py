@@ -44,24 +44,16 @@ class Summary(UserDict[str, Any]):
         emit_progress(step=run.step, step_target=0, metrics=numbers({name: value}))
 
 
-class Run(MagicMock):
-    """The one run of a trial. What is for the site takes every call, and does nothing."""
-
-    step: int
-
-    def _get_child_mock(self, /, **_: Any) -> Mock:
-        return Mock()
-
-    def log(self, data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
-        """Report numbers; without `commit` the next ones belong to the same step."""
-        values, self.step = numbers(data), self.step if step is None else int(step)
-        summary.data.update(values)
-        if values:
-            emit_progress(step=self.step, step_target=0, metrics=values)
-        self.step += commit is not False
+def log(data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
+    """Report numbers; without `commit` the next ones belong to the same step."""
+    values, run.step = numbers(data), run.step if step is None else int(step)
+    summary.data.update(values)
+    if values:
+        emit_progress(step=run.step, step_target=0, metrics=values)
+    run.step += commit is not False
 
 
-def init(*_: Any, config: Any = (), **__: Any) -> Run:
+def init(*_: Any, config: Any = (), **__: Any) -> MagicMock:
     """The run, with these settings below those of the sweep."""
     run.config.update(config or ())
     return run
@@ -74,9 +66,9 @@ def __getattr__(name: str) -> Any:
 
 
 config, summary = Settings(_OWN), Summary()
-run = Run(config=config, summary=summary, step=0, dir=os.environ.get("AR_RUN_DIR", "."), id="nightshift", project="")
-run.name = run.group = "nightshift"
+run = MagicMock(config=config, summary=summary, log=log, step=0, dir=os.environ.get("AR_RUN_DIR", "."), project="")
+"""The one run of a trial. What is for the site takes every call, and does nothing."""
+run.id = run.name = run.group = "nightshift"
 run.__enter__.return_value = run
-log = run.log
 __version__ = "0"
 emit_ready()

@@ -15,14 +15,13 @@ from rl_zoo3.utils import get_model_path
 from stable_baselines3.common.evaluation import evaluate_policy
 
 ALGORITHM, ENVIRONMENT, FOLDER, SEED, EPISODES = sys.argv[1:6]
-WITH_BUFFER = ("dqn", "qrdqn", "ddpg", "sac", "her", "td3", "tqc", "crossq")
 
 _, model_path, log_path = get_model_path(1, FOLDER, ALGORITHM, ENVIRONMENT)
 hyperparams, statistics = rl_zoo3.get_saved_hyperparams(f"{log_path}/{ENVIRONMENT}", test_mode=True)
 env = rl_zoo3.create_test_env(
     ENVIRONMENT, stats_path=statistics, seed=int(SEED), should_render=False, hyperparams=hyperparams
 )
-buffer = {"buffer_size": 1} if ALGORITHM in WITH_BUFFER else {}
-model = rl_zoo3.ALGOS[ALGORITHM].load(model_path, device="cpu", **buffer)
+# Of algorithms that replay the buffer would fill the memory, for nothing; to others it means nothing.
+model = rl_zoo3.ALGOS[ALGORITHM].load(model_path, device="cpu", buffer_size=1)
 returns, _ = evaluate_policy(model, env, n_eval_episodes=int(EPISODES), return_episode_rewards=True)
 sys.stdout.write(json.dumps({"units": [float(value) for value in returns]}) + "\n")

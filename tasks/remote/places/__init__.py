@@ -66,10 +66,6 @@ class DeployedPlace(Deployed, RemotePlace):
     def deploy(self, name: str, variables: dict[str, str], seconds: float) -> None:
         """Have a container started, for so many seconds at most; no error where it is started."""
 
-    @abstractmethod
-    def remove(self, name: str, patience: float) -> None:
-        """Remove all deployments of a name, within `patience` seconds; no error where there is none."""
-
     def check(self) -> None:
         if bool(self.gpu) != bool(self.gpu_count):
             raise Refused(f"gpu = {self.gpu!r} and gpu_count = {self.gpu_count}: state gpu and gpu_count, or neither")
@@ -100,9 +96,6 @@ class DeployedPlace(Deployed, RemotePlace):
         raise EndpointFault(
             f"the deployment {name} was not ready within ready_seconds = {self.ready_seconds:g}: {reason}"
         )
-
-    def tear_down(self, key: str, patience: float) -> None:
-        self.remove(name_of(key), patience)
 
 
 def load(trainer: str, settings: Mapping[str, Any]) -> RemotePlace:

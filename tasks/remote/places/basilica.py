@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import basilica
 
-from tasks.remote.places import CloudFault, DeployedPlace
+from tasks.remote.places import CloudFault, DeployedPlace, name_of
 from tasks.system.redact import one_line
 
 T = TypeVar("T")
@@ -37,8 +37,8 @@ class Basilica(DeployedPlace):
             )
         )  # fmt: skip
 
-    def remove(self, name: str, patience: float) -> None:
-        for deployment in _all(name):
+    def tear_down(self, key: str, patience: float) -> None:
+        for deployment in _all(name_of(key)):
             _answer(lambda cloud, instance=deployment.instance_name: cloud.delete_deployment(instance))  # type: ignore[misc]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import modal
@@ -14,7 +15,7 @@ from modal import exception
 
 from environments.remote import ModalSandbox
 from tasks.remote.endpoint import EndpointFault
-from tasks.remote.places import CloudFault, DeployedPlace
+from tasks.remote.places import CloudFault, DeployedPlace, name_of
 from tasks.system import interrupt
 from tasks.system.redact import one_line
 
@@ -40,8 +41,8 @@ class Modal(ModalSandbox, DeployedPlace):
         # the SDK ends the sandbox.
         _answer(self._create(name, variables, seconds), self.ready_seconds)
 
-    def remove(self, name: str, patience: float) -> None:
-        _answer(self._terminate(name), patience, to_the_end=True)
+    def tear_down(self, key: str, patience: float) -> None:
+        _answer(self._terminate(name_of(key)), patience, to_the_end=True)
 
     async def _address(self, name: str) -> str | None:
         try:
@@ -58,21 +59,17 @@ class Modal(ModalSandbox, DeployedPlace):
     async def _create(self, name: str, variables: dict[str, str], seconds: float) -> None:
         gpu = f"{self.gpu}:{self.gpu_count}" if self.gpu and self.gpu_count else None
         app = await modal.App.lookup.aio(self.app, create_if_missing=True)
-        try:
+        with suppress(exception.AlreadyExistsError):
             await modal.Sandbox.create.aio(
                 *self.command, app=app, name=name, image=modal.Image.from_registry(self.image), env=dict(variables),
                 timeout=round(seconds), gpu=gpu, cpu=self.cpu, memory=round(self.memory_gb * 1024),
                 encrypted_ports=[self.port],
             )  # fmt: skip
-        except exception.AlreadyExistsError:
-            return
 
     async def _terminate(self, name: str) -> None:
-        try:
+        with suppress(exception.NotFoundError):
             sandbox = await modal.Sandbox.from_name.aio(self.app, name)
             await sandbox.terminate.aio()
-        except exception.NotFoundError:
-            return
 
 
 def _answer(question: Coroutine[Any, Any, T], seconds: float, to_the_end: bool = False) -> T:

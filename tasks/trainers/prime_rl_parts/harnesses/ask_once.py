@@ -81,6 +81,5 @@ class Questions(vf.Taskset[Question, Config]):
 
 
 exported = [getattr(taskset, name) for name in getattr(taskset, "__all__", ())]
-theirs = [one for one in exported if isinstance(one, type) and issubclass(one, vf.Taskset)]
-Asked = theirs[0] if theirs else Questions
+Asked = next((one for one in exported if isinstance(one, type) and issubclass(one, vf.Taskset)), Questions)
 """The taskset's own class, where it is one of verifiers and no plain functions."""
