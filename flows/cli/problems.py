@@ -60,21 +60,14 @@ def env_new(folder: Path, /, *, kind: Annotated[str, Parameter("--from")] = "com
     Args:
         kind: What it trains with: command, sb3, rl-zoo or grpo.
     """
-    print(write_environment(folder, kind))
-    return 0
-
-
-def write_environment(folder: Path, kind: str = "command") -> str:
-    """Write a template into a new folder, and return a message with the next command. Refused if it exists, or there is
-    no such kind.
-    """
     require(kind, TEMPLATES, "kind")
     source, typed = TEMPLATES[kind], shlex.quote(as_typed(folder))
     if source.is_file():
         import_environment(str(source), folder)
     else:
         _write(folder, {file.name: file for file in source.iterdir() if file.is_file()})
-    return f"wrote {folder}\nnext: nightshift env validate {typed} && nightshift run {typed} --trials 5"
+    print(f"wrote {folder}\nnext: nightshift env validate {typed} && nightshift run {typed} --trials 5")
+    return 0
 
 
 @env.command(name="import")

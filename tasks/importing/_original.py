@@ -177,14 +177,17 @@ def options(tree: ast.Module) -> Options:
 
 def _argparse_options(tree: ast.Module) -> Options:
     named, stated, switches = assigned(tree), dict[str, Literal | None](), set[str]()
+    later = {word.arg: word.value for call in calls(tree, "set_defaults") for word in call.keywords}
     for call in calls(tree, "add_argument"):
-        words = {word.arg: named.get(ast.unparse(word.value), word.value) for word in call.keywords if word.arg}
+        words = {word.arg: word.value for word in call.keywords}
         flags = [flag for flag in map(literal, call.args) if isinstance(flag, str)]
         name = next((flag for flag in flags if flag.startswith("--")), flags[0] if flags else "").lstrip("-")
-        stated[name] = literal(words.get("default"), ast.unparse(words["type"]) if "type" in words else "")
+        default = later.get(name.replace("-", "_"), words.get("default"))
+        value = default and named.get(ast.unparse(default), default)
+        stated[name] = literal(value, ast.unparse(words["type"]) if "type" in words else "")
         if "action" in words:
             switches.add(name)
-            stated[name] = SWITCHES.get(str(literal(words["action"])), stated[name])
+            stated[name] = SWITCHES.get(str(literal(words["action"]))) if default is None else stated[name]
     return Options("", stated, switches)
 
 

@@ -20,6 +20,8 @@ SWITCHES = frozenset({
     "torch_deterministic", "cuda", "track", "capture_video", "save_model", "upload_model", "verbose", "debug",
 })  # fmt: skip
 """Options that say how a run is kept and shown, not how it learns."""
+RETURN = "the score is the return of training, with what exploration costs"
+OLD_GYMNASIUM = "it reads `final_info`, which gymnasium has up to 0.29: without that in its `python` it logs no return"
 
 
 class Cleanrl(Importer):
@@ -29,22 +31,21 @@ class Cleanrl(Importer):
         path, tree = Path(place), _original.script(place)
         if isinstance(tree, str):
             return tree
-        options = _original.options(tree)
+        options, text = _original.options(tree), _original.read_text(path)
         if not options.dataclass and not options.values:
             return "it gives no dataclass of its own to tyro.cli, and argparse no option with a default"
-        if "add_scalar" not in _original.read_text(path) or sb3.makes_model(tree):
+        if "add_scalar" not in text or sb3.makes_model(tree):
             return "it never calls add_scalar, or makes a model of Stable-Baselines3"
         metric = _metric(path, tree)
         values = options.values
         seeds = [name for name, value in options.stated.items() if is_seed(name) and type(value or 0) is int]
         steps, problem = _option(values, STEPS, int), _option(values, PROBLEMS, str)
-        own = {*options.flags, *seeds, steps}
         space = guesses({  # none around 0 and 1, which may be switches, ends or counts that cannot vary
             name: value for name, value in values.items()
-            if name not in own and name.replace("-", "_") not in SWITCHES
+            if name not in {*options.flags, steps} and name.replace("-", "_") not in SWITCHES
             and (isinstance(value, bool) or value not in (0, 1))
         })  # fmt: skip
-        rest = [name for name in options.stated if name not in {*space, problem, steps, *seeds}]
+        rest = ", ".join(name for name in options.stated if name not in {*space, problem, steps, *seeds})
         how = {
             "command": ["${interpreter}", "${program}", *([] if options.dataclass else ["${args}"])],
             "window": WINDOW, "says_ready": bool(options.dataclass),
@@ -64,8 +65,8 @@ class Cleanrl(Importer):
             originals={f"{REPOSITORY}/{file}": each for file, each in _original.with_modules(path).items()},
             seeds=seeds,
             stand_ins=("tyro", _runner.TENSORBOARD),
-            left=[Term(", ".join(rest), "at their defaults, with ranges that nobody can guess: put them into [space]")],
-            warnings=["the score is the return of training, with what exploration costs"],
+            left=[Term(rest, "at their defaults, as no range can be guessed: put them into [space]")] if rest else [],
+            warnings=[RETURN, *([OLD_GYMNASIUM] if "final_info" in text else [])],
         )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from environments.plugins import Refused
 from tasks.importing import Imported, Importer, Term, _original, _runner
 from tasks.importing._original import Table
-from tasks.importing._parameters import ConvertedParameter, choice, is_number, number
+from tasks.importing._parameters import ConvertedParameter, choice, is_number, is_seed, number
 
 METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
 """The proposers that search as W&B's methods do."""
@@ -44,11 +44,13 @@ class WandbSweep(Importer):
         files, left = _original.repository_files(root)
         space: dict[str, ConvertedParameter] = {}
         for each, said in parameters.items():
-            if isinstance(one := parameter(said, defaults.get(each.replace("-", "_"))), str):
+            default = defaults.get(each.replace("-", "_"))
+            if isinstance(one := parameter(said, default), str):
                 left.append(Term(f"parameter {each}", f"{one}: the program's own value stays"))
-            else:
-                space[each] = one
-        says_ready = "wandb" in _original.read_text(root / name)
+                continue
+            space[each] = one
+            if one.table and (chosen := one.table["default"]) != default and not is_seed(each):
+                left.append(Term(each, f"its default is not seen, or not in its range: the baseline has {chosen!r}"))
         title = sweep.get("name", str) or sweep.get("project", str) or path.parent.resolve().name
         text = sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{metric}`."
         cap = sweep.get("run_cap", int)
@@ -58,7 +60,7 @@ class WandbSweep(Importer):
             title, f"the W&B sweep {path}", name, text,
             program=root / name,
             metric=metric,
-            how={"command": command, "says_ready": says_ready, "keeps_files": True},
+            how={"command": command, "says_ready": "wandb" in _original.read_text(root / name), "keeps_files": True},
             keys={"direction": goal},
             originals=files,
             parameters=space,

@@ -15,8 +15,10 @@ from tasks.sandbox.interpreter import interpreter_of
 from tasks.sandbox.program import GIB, allowed_memory
 
 MISSING = re.compile(r"No module named '([A-Za-z_]\w{0,99})'")
-DENIED = re.compile(r"(?:No such file or directory|Permission denied|Read-only file system)\W+'([^'\n]+)'")
-"""The operating system's words, with the path that Python puts behind them."""
+DENIED = re.compile(
+    r"(?:No such file or directory|Permission denied|Read-only file system)\W+'([^'\n]+)'|exec(?:ute|vp) (/[^:\n]+)"
+)
+"""The operating system's words, with the path that Python puts behind them, or a starter before them."""
 MEMORY = re.compile("MemoryError|[Cc]an(?:not|'t) allocate memory|bad_alloc")
 NO_NETWORK = re.compile(
     "name resolution|Network is unreachable|No route to host|Connection refused"
@@ -26,15 +28,14 @@ NO_NETWORK = re.compile(
 
 def advice(level: Level, environment: Environment, words: str) -> str:
     """What to change, in parentheses on a line of its own; empty when `words`, printed last, do not tell."""
-    modules, paths = MISSING.findall(words)[-1:], DENIED.findall(words)[-1:]
+    modules, paths = MISSING.findall(words)[-1:], ["".join(found) for found in DENIED.findall(words)][-1:]
     hint = ""
     if modules:
         hint = missing_module(environment, modules[0])
     elif paths and not paths[0].startswith("/") and _is_left_out(environment, paths[0]):
         hint = _beside(paths[0])
     elif MEMORY.search(words):
-        most = allowed_memory(environment.limits) / GIB
-        hint = f"it may use {most:.3g} GiB of memory: use less, or raise limits.memory_gb"
+        hint = f"it may use {allowed_memory(environment.limits) / GIB:.3g} GiB: use less, or raise limits.memory_gb"
     elif level != "none" and not environment.network and NO_NETWORK.search(words):
         hint = (
             f"sandbox {level}: programs have no network, and a home of their own: list data in `readable`, of Hugging "
@@ -43,8 +44,8 @@ def advice(level: Level, environment: Environment, words: str) -> str:
         )
     elif level != "none" and paths and paths[0].startswith("/"):
         hint = (
-            f"sandbox {level}: it reads its workspace and what `readable` lists, and writes {{out}} and TMPDIR; files "
-            "elsewhere, in /tmp too, are not there, not open to it, or gone after it"
+            f"sandbox {level}: it reads its workspace and what `python` and `readable` name, and writes {{out}} and "
+            "TMPDIR; files elsewhere, in /tmp too, are not there, not open to it, or gone after it"
         )
     return f"\n({hint})" if hint else ""
 

@@ -62,7 +62,8 @@ parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--learning-rate", type=float, default=2)
 parser.add_argument("--fast", action="store_true")
 args = parser.parse_args()
-SummaryWriter("runs").add_scalar("episodic_return", args.learning_rate + args.seed, 1)
+if "final_info" not in {}:
+    SummaryWriter("runs").add_scalar("episodic_return", args.learning_rate + args.seed, 1)
 """
 
 
@@ -116,5 +117,7 @@ def test_a_script_with_argparse_gets_its_options_on_its_command_line(tmp_path: P
     script.write_text(FLAGS)
     environment = imported_from(script, tmp_path / "here")
     assert environment.defaults == {"learning-rate": 2.0}
+    account = (tmp_path / "here/imported.md").read_text()
+    assert "gymnasium has up to 0.29" in account and "- :" not in account
     _, score = run(environment, tmp_path / "0000", **{"learning-rate": 4.0})
     assert score.value == 4 + 7, (tmp_path / "0000/log.txt").read_text()

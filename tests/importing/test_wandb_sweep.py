@@ -28,6 +28,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--learning-rate", type=float, default=RATE)
 parser.add_argument("--use_bn", action="store_true")
 parser.add_argument("--random-seed", type=int)
+parser.add_argument("--batch-size", type=int)
+parser.set_defaults(batch_size=64)
 for name in ("--name", "--layers", "--epochs"):
     parser.add_argument(name)
 args = parser.parse_args()
@@ -54,6 +56,7 @@ parameters:
   epochs: {value: 2}
   name: {values: [adam, sgd]}
   use_bn: {values: [true, false]}
+  batch-size: {values: [16, 64]}
   random-seed: {values: [0, 1, 2]}
   nested: {parameters: {inner: {value: 1}}}
   strange: {distribution: cauchy, min: 1, max: 2}
@@ -110,12 +113,15 @@ def ran(run: Path, params: dict[str, Any], seed: int) -> tuple[Any, list[Any]]:
 def test_a_sweep_is_carried_and_its_program_runs_unchanged_with_a_stand_in_for_wandb(tmp_path: Path) -> None:
     made, table = read(sweep(tmp_path / "mine"))
     defaults = {name: one["default"] for name, one in table["space"].items()}
-    assert defaults == {"learning-rate": 0.003, "layers": "[64]", "name": "adam", "use_bn": False}
+    assert defaults == {
+        "learning-rate": 0.003, "layers": "[64]", "name": "adam", "use_bn": False, "batch-size": 64,
+    }  # fmt: skip
     assert table["fixed"] == {"epochs": 2} and (table["metric"], table["direction"]) == ("loss", "minimize")
     assert table["editable"] == ["repository/train.py"]
     assert made.options == ("--proposer", "random_search", "--trials", "12")
     left = {term.theirs for term in made.left}
     assert {"early_terminate", "parameter nested", "parameter strange", "random-seed", "metric loss (%)"} <= left
+    assert {"layers", "name"} == left & {*defaults}, "told where the baseline is not the program's own"
     run = written(made, tmp_path / "run")
     params = {"learning-rate": 0.01, "layers": "[64, 64]", "epochs": 2, "name": "sgd", "use_bn": True}
     result, reports = ran(run, params, 7)

@@ -73,6 +73,13 @@ def test_an_honest_program_is_told_the_line_to_change(
     assert all(word in run.error for word in told), run.error
 
 
+@pytest.mark.skipif("bwrap" not in SANDBOXED, reason="bubblewrap does not work here")
+def test_who_starts_a_program_that_the_sandbox_hides_is_told_what_is_seen(tmp_path: Path) -> None:
+    hidden = shutil.copy("/bin/true", tmp_path / "true")
+    run = train(tmp_path, FIT, "bwrap", train_cmd=f"{hidden} {{out}} {{x}}")
+    assert run.error is not None and "what `python` and `readable` name" in run.error, run.error
+
+
 ORDINARY = """
 import asyncio, concurrent.futures, fcntl, mmap, os, resource, shutil, sqlite3, subprocess, sys, tempfile, threading
 import numpy, psutil
