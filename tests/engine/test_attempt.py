@@ -14,18 +14,15 @@ from tests.support.nights import on_night
 from tests.support.noisy import DRAW, campaign, noisy
 
 
-def crashing(folder: Path, *parts: str, parallel: int = 1) -> Ledger:
+def crashing(folder: Path, *parts: str) -> Ledger:
     """A new campaign whose baseline crashes under these training seeds."""
     seeds = {derive(5, "train", 0, 1, part) for part in parts}
     draw = DRAW.replace("bonus = 0.0", f"if config['seed'] in {seeds}:\n    raise SystemExit('no luck')\nbonus = 0.0")
-    return campaign(noisy(folder, draw), seed=5, parallel=parallel, replicates=1, trials=1)
+    return campaign(noisy(folder, draw), seed=5, replicates=1, trials=1)
 
 
-@pytest.mark.parametrize("parallel", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_baseline_of_which_one_run_crashed_is_compared_with_by_the_others(
-    tmp_path: Path, server: str, parallel: int
-) -> None:
-    ledger = crashing(tmp_path / "noisy", "run-2", parallel=parallel)
+def test_a_baseline_of_which_one_run_crashed_is_compared_with_by_the_others(tmp_path: Path, server: str) -> None:
+    ledger = crashing(tmp_path / "noisy", "run-2")
     assert on_night(server, ledger, search).state == "finished"
     first, later = ledger.history()
     assert [run.status for run in first.runs] == ["finished", "crash", "finished"]
