@@ -143,23 +143,23 @@ def test_a_deployed_campaign_that_is_killed_goes_on_by_itself_on_servers_that_we
             assert up.returncode == 0, up.stderr
         living = {name: Daemon(home / ".prefect", name).living() for name in ("server", "mlflow", "worker")}
         assert living["server"] is living["mlflow"] is None and living["worker"] and living["worker"].url == url
-        prefect(url, "deploy", "--name", "cartpole-random", **told)
-        folder = str(quadratic(tmp_path / "quad", fit=slow(4)))
-        stated = {"environment": folder, "trials": 2, "advanced": {"rule": "greedy", "seed": 5}}
-        params = [f"--param={name}={json.dumps(value)}" for name, value in stated.items()]
-        prefect(url, "deployment", "run", "campaign/cartpole-random", *params, **told)
 
         def run() -> Any:
             (found,) = ask("POST", f"{url}/flow_runs/filter", {}, LOGIN)
             return found
 
         try:
+            prefect(url, "deploy", "--name", "cartpole-random", **told)
+            folder = str(quadratic(tmp_path / "quad", fit=slow(4)))
+            stated = {"environment": folder, "trials": 2, "advanced": {"rule": "greedy", "seed": 5}}
+            params = [f"--param={name}={json.dumps(value)}" for name, value in stated.items()]
+            prefect(url, "deployment", "run", "campaign/cartpole-random", *params, **told)
             wait_for(lambda: list(home.glob("cartpole-random-*/trials/0001/log.txt")))
             (campaign,) = home.glob("cartpole-random-*")
             os.kill(holder(Ledger.at(campaign))["pid"], signal.SIGKILL)
             wait_for(lambda: run()["state_name"] == "Completed", 400, lambda: str(run()["state"]))
         finally:
-            assert nightshift("down").returncode == 0
+            assert nightshift("down", "--now").returncode == 0
         assert run()["run_count"] == 2
         rows = ask("POST", f"{url}/task_runs/filter", {}, LOGIN)
         assert {row["state_type"] for row in rows if row["flow_run_run_count"] == 1} <= {"COMPLETED", "CRASHED"}
