@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import importlib.metadata
 import os
 import shutil
@@ -53,26 +52,19 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONGEST_FIRST = (
-    "campaign/", "judges/test_text_judge", "cli/test_cli", "engine/", "red_team/", "llm/",
-    "proposers/", "trainers/", "cli/", "tracking/",
+LONG = (
+    "campaign/", "cli/", "engine/", "judges/test_text_judge", "llm/", "proposers/", "red_team/", "tracking/", "trainers/",
 )  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first: a long one that begins last would run alone at the end. The same in all workers."""
-
-    @functools.cache
-    def turn(file: str) -> tuple[int, str]:
-        rank = next((rank for rank, start in enumerate(LONGEST_FIRST) if file.startswith(start)), len(LONGEST_FIRST))
-        return rank, file
-
-    items.sort(key=lambda item: turn(item.nodeid.split("::", 1)[0].partition("tests/")[2]))
+    """The long files first: one that begins last would run alone at the end. The same in all workers."""
+    items.sort(key=lambda item: not item.nodeid.partition("tests/")[2].startswith(LONG))
 
 
 TOGETHER = (
     ("llm/", "proposers/test_llm_proposers"),
-    ("tracking/", "server/test_own_mlflow", "store/test_safe_read"), ("environments/",), ("plots/", "report/"),
+    ("tracking/", "store/test_safe_read"), ("environments/",), ("plots/", "report/"),
     ("trainers/test_ppo_and_sac", "trainers/test_trainers", "trainers/test_grpo"),
     ("proposers/", "cancellers/test_cancellers", "importing/test_optuna_study"),
 )  # fmt: skip

@@ -13,21 +13,19 @@ import pytest
 
 from flows.campaign import campaign
 from flows.server.server_process import drain
+from tasks.stats.certificate import Certificate
 from tasks.stats.design import ALPHA, design_of
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
-from tests.support.finished import Finished
+from tests.support.finished import OPTIONS, Finished
 from tests.support.mlflow_records import mlflow_runs
 from tests.support.noisy import DRAW, TOML, noisy
 from tests.support.prefect_api import ask, prefect_at
 from tests.support.processes import wait_for
-from tests.support.toy import GREEDY, QUADRATIC, SANDBOX, nightshift, quadratic, slow, start, status, told
+from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start, status, told
 
 LEDGER = ("trial", "attempt", "score", "verdict", "level", "proposer", "params")
 """The columns of results.tsv that a deterministic trainer makes the same every time; times and commits are not."""
-
-PATIENCE = 240.0
-"""Seconds: a Prefect server on SQLite may wait 60 for its own database when several ask it at once."""
 
 
 def ledger(home: Path, name: str) -> list[tuple[str, ...]]:
@@ -42,8 +40,7 @@ def rows(server: str, flow_run_id: str) -> list[dict[str, Any]]:
 
 
 def lives(home: Path, name: str) -> list[dict[str, Any]]:
-    events = [json.loads(line) for line in (home / name / "events.jsonl").read_text().splitlines()]
-    return [event for event in events if event["event"] == "life"]
+    return [event for event in Ledger.at(home / name).events() if event["event"] == "life"]
 
 
 def test_a_campaign_runs_and_everything_about_it_can_be_read(
@@ -82,8 +79,8 @@ def test_a_campaign_runs_and_everything_about_it_can_be_read(
 
 
 @pytest.mark.slow
-def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(tmp_path: Path, home: Path, server: str) -> None:
-    """Every kind of bad program in one campaign, each chosen by a parameter; and what MLflow has of it."""
+def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(tmp_path: Path, server: str) -> None:
+    """Every kind of bad program in one campaign, each chosen by a parameter."""
     program = (
         "import os, pathlib, signal, sys, time\n"
         "mode, out = sys.argv[1], pathlib.Path(sys.argv[2])\n"
@@ -94,19 +91,14 @@ def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(tmp_path:
         "if mode == 'empty': (out / 'model.json').unlink()\n"
         "if mode == 'nan': (out / 'model.json').write_text('{\"x\": NaN}')\n"
         "if mode == 'liar': print('loss: 0.0\\nscore = -999')\n"
-        "if mode == 'spoiler':\n"
-        "    for path in ('environment/judge.py', 'campaign.json', 'trials/0000/trial.json'):\n"
-        "        try: (pathlib.Path.cwd().parents[2] / path).write_text('{}')\n"
-        "        except OSError: pass\n"
     )
     modes = ["good", "liar", "exit", "deaf", "garbled", "empty", "nan"]
-    modes += ["spoiler"] if SANDBOX.level != "none" else []
     toml = QUADRATIC.replace("python fit.py --x {x} --out {out}", "python fit.py {mode} {out}")
     toml = toml[: toml.index("[space.x]")].replace("budget_seconds = 5", "budget_seconds = 3")
     toml += f'[space.mode]\ntype = "choice"\nvalues = {modes}\ndefault = "good"\n'
     folder = quadratic(tmp_path / "bad", fit=program, toml=toml)
     done = nightshift(
-        "run", str(folder), "--name", "bad", "--proposer", "grid", "--set", "startup_seconds=0.5",
+        "run", str(folder), "--name", "bad", "--proposer", "grid", "--set", "startup_seconds=0.5", "--tracking", "off",
         *GREEDY, server=server,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -125,20 +117,9 @@ def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(tmp_path:
         assert reasons[mode]["score"] is None
     assert reasons["good"]["score"] == 0.0
     assert reasons["liar"]["score"] == 0.0, "a printed score is ignored: the judge read the model"
-    assert all(reasons[mode]["score"] == 0.0 for mode in modes[7:]), "a file of the campaign was spoiled"
     assert document["champion"]["trial"] == 0
     assert document["reason"] == "the proposer has nothing left to try"
     assert orphans.marked(document["campaign_id"]) == []
-
-    found = mlflow_runs(home, "bad")
-    assert set(found) == {"campaign", *(str(row["trial"]) for row in document["trials"])}
-    assert found["campaign"].info.status == "FINISHED"
-    for row in document["trials"]:
-        run = found[str(row["trial"])]
-        assert run.data.tags["mlflow.parentRunId"] == found["campaign"].info.run_id
-        assert run.data.tags["verdict"] == row["verdict"]
-        assert run.info.status == ("FAILED" if row["verdict"] == "crash" else "FINISHED")
-        assert run.data.metrics.get("loss") == row["score"], "no score, never 0"
 
 
 @pytest.mark.usefixtures("stores")
@@ -146,8 +127,8 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
     tmp_path: Path, home: Path, server: str, finished: Finished
 ) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(0.4))
-    with start("run", str(folder), "--name", "killed", *finished.options, server=server) as process:
-        wait_for_files(home, "killed/trials/0002/log.txt")  # trial 2 is in training
+    with start("run", str(folder), "--name", "killed", *OPTIONS, server=server) as process:
+        wait_for((home / "killed/trials/0002/log.txt").exists)  # trial 2 is in training
         os.kill(process.pid, signal.SIGKILL)
     before = {n: (home / f"killed/trials/{n:04d}/trial.json").read_text() for n in range(2)}
     wait_for(lambda: status("killed")["state"] == "interrupted")  # a reader holds the lock until it has noticed
@@ -174,15 +155,12 @@ reward = json.loads(pathlib.Path(sys.argv[1], "model.json").read_text())["reward
 pathlib.Path(sys.argv[2]).write_text(json.dumps({"units": [reward, reward]}))
 """
 """A judge that draws nothing: what two campaigns of one seed find is then the same."""
-TIMES = {"seconds", "started", "wall_seconds", "startup", "peak_memory", "curve", "resources"}
 
 
-def certificate(home: Path, name: str) -> dict[str, Any]:
-    """The first certificate of a campaign, without the times of its runs."""
-    found: dict[str, Any] = json.loads((home / name / "certificates/1.json").read_text())
-    for fresh in [*found["runs"], *found["reused"]]:
-        fresh["run"] = {key: value for key, value in fresh["run"].items() if key not in TIMES}
-    return found
+def proof(made: Certificate) -> tuple[object, ...]:
+    """All of a certificate but the times of its runs."""
+    runs = [(fresh.arm, fresh.run.dir, fresh.run.seed, fresh.score) for fresh in (*made.runs, *made.reused)]
+    return made.champion, made.alpha, made.design, made.comparison, made.reason, runs
 
 
 @pytest.mark.slow
@@ -197,11 +175,11 @@ def test_killed_while_its_baseline_is_run_again_and_in_its_certificate_a_campaig
     assert undisturbed.returncode == 0, undisturbed.stderr
 
     with start("run", str(folder), "--name", "killed", *options, server=server) as process:
-        wait_for_files(home / "killed", "trials/0000-run-2/log.txt")
+        wait_for((home / "killed/trials/0000-run-2/log.txt").exists)
         os.kill(process.pid, signal.SIGKILL)
     assert not (home / "killed/trials/0000/trial.json").exists()
     with start("resume", "killed", server=server) as process:
-        wait_for_files(home / "killed", "certificates/1-*/log.txt", 3)
+        wait_for(lambda: len([*home.glob("killed/certificates/1-*/log.txt")]) >= 3)
         os.kill(process.pid, signal.SIGKILL)
     assert status("killed")["state"] == "interrupted"
     assert not (home / "killed/certificates/1.json").exists()
@@ -209,25 +187,15 @@ def test_killed_while_its_baseline_is_run_again_and_in_its_certificate_a_campaig
     assert resumed.returncode == 0, resumed.stderr
 
     assert ledger(home, "killed") == ledger(home, "calm")
-    found = certificate(home, "killed")
-    assert found == certificate(home, "calm")
-    assert len(found["runs"]) == 6 and len(found["reused"]) == 3 and found["passed"], found["reason"]
+    (found,), (calm,) = (Ledger.at(home / name).certificates() for name in ("killed", "calm"))
+    assert proof(found) == proof(calm)
+    assert len(found.runs) == 6 and len(found.reused) == 3 and found.passed, found.reason
     design = design_of(2, alpha=0.96 * ALPHA)
-    assert (found["alpha"], found["design"]["levels"]) == (design.levels[-1], list(design.levels))
-    begun_as = json.loads((home / "killed/certificates/1.begun").read_text())
-    assert (begun_as["champion"], begun_as["design"], begun_as["runs"]) == (found["champion"], found["design"], [])
-    assert len({fresh["run"]["seed"] for fresh in found["runs"]}) == 6, "every run has a seed of its own"
-    first = json.loads((home / "killed/trials/0000/trial.json").read_text())
-    assert [run["dir"] for run in first["runs"]] == ["trials/0000", "trials/0000-run-2", "trials/0000-run-3"]
+    assert (found.alpha, found.design) == (design.levels[-1], design)
     document = status("killed")
     assert document["state"] == "finished"
-    assert document["champion"]["trial"] == found["champion"] and document["shipped"] != "baseline"
-    assert [row[4] for row in ledger(home, "killed") if int(row[0]) == found["champion"]] == ["certified"]
-    assert {path.name for path in (home / "killed/certificates").iterdir() if path.is_dir()} == {
-        f"1-{found['champion']:04d}-{arm}-{n}"
-        for arm, runs in (("champion", 4), ("baseline", 2))
-        for n in range(1, runs + 1)
-    }
+    assert document["champion"]["trial"] == found.champion and document["shipped"] != "baseline"
+    assert [row[4] for row in ledger(home, "killed") if int(row[0]) == found.champion] == ["certified"]
     assert orphans.marked(document["campaign_id"]) == []
     last = lives(home, "killed")[-1]
     states = [row["state_name"] for row in rows(server, last["flow_run_id"])]
@@ -239,25 +207,20 @@ def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Pa
     folder = quadratic(tmp_path / "quad", fit=slow(4.0))
     more = ("--tracking", "off", "--set", "budget_seconds=60", *GREEDY)
     with start("run", str(folder), "--name", "halted", *more, server=server) as process:
-        wait_for_files(home, "halted/trials/0000/log.txt")
+        wait_for((home / "halted/trials/0000/log.txt").exists)
         assert "stops after the current trial" in told("stop", "halted")
-        process.communicate(timeout=PATIENCE)
+        process.communicate()
     assert process.returncode == 0
     document = status("halted")
     assert document["state"] == "stopped"
     assert [row["verdict"] for row in document["trials"]] == ["keep"]
 
     with start("resume", "halted", "--trials", "4", server=server) as process:
-        wait_for_files(home, "halted/trials/0001/log.txt")
+        wait_for((home / "halted/trials/0001/log.txt").exists)
         os.killpg(process.pid, signal.SIGINT)
-        process.communicate(timeout=PATIENCE)
+        process.communicate()
     assert process.returncode == 130 and status("halted")["state"] == "interrupted"
     assert status("halted")["spec"]["trials"] == 4
-
-
-def wait_for_files(folder: Path, pattern: str, count: int = 1) -> None:
-    """Wait until so many files of a folder match a pattern."""
-    wait_for(lambda: len(list(folder.glob(pattern))) >= count, PATIENCE)
 
 
 # The graph of a campaign in the Prefect UI: propose -> train -> evaluate -> decide of each trial, and nothing else.
@@ -302,7 +265,7 @@ def expected(ledger: Ledger) -> dict[str, set[str]]:
 )
 @pytest.mark.timeout(300)
 def test_each_trial_is_a_chain_of_its_four_tasks_and_no_edge_leads_to_another(
-    tmp_path: Path, server: str, asked: dict[str, Any]
+    tmp_path: Path, home: Path, server: str, asked: dict[str, Any]
 ) -> None:
     folder = noisy(tmp_path / "noisy", toml=STRICT)
     with prefect_at(server):
@@ -313,7 +276,7 @@ def test_each_trial_is_a_chain_of_its_four_tasks_and_no_edge_leads_to_another(
         drain(server)
     assert state.is_completed(), state.message
     ledger = Ledger.open("night")
-    (life,) = [event for event in ledger.events() if event["event"] == "life"]
+    (life,) = lives(home, "night")
     wanted = expected(ledger)
     assert any(name.startswith("control ") for name in wanted), "the seed was chosen so that a trial would be kept"
     wait_for(lambda: graph_of(server, life["flow_run_id"]) == wanted, 60)

@@ -38,9 +38,6 @@ def test_killed_ten_times_with_its_trials_too_nothing_is_lost(tmp_path: Path, se
     }  # fmt: skip
 
 
-# A campaign with a price and a budget, which is killed in the middle.
-
-
 MAX_USD = 100.0
 """At a dollar a second, of which the certificate and a trial may need 58."""
 
@@ -71,9 +68,6 @@ def test_a_campaign_stays_within_its_budget_and_certifies(tmp_path: Path, home: 
     assert not (home / "m").exists()
 
 
-# A whole campaign whose trials are trained at an endpoint that fails, and whose engine is killed on the way.
-
-
 SLOWLY = FIT + '(args.out / "progress.jsonl").write_text(\'{"ready": true}\\n\')\nimport time\ntime.sleep(1)\n'
 
 
@@ -86,21 +80,9 @@ def test_twenty_trials_at_a_faulty_endpoint_with_an_engine_that_is_killed_are_ea
         folder = remote_quadratic(
             tmp_path / "far", endpoint.url, SLOWLY, http="answer_seconds = 2\nusd_per_second = 0.001"
         )
-        arguments = (
-            "run",
-            str(folder),
-            "--name",
-            "far",
-            "--trials",
-            "20",
-            "--parallel",
-            "4",
-            "--cancel",
-            "none",
-            "--trust",
-            *GREEDY,
-        )
-        for wanted, verb in ((1, arguments), (8, ("resume", "far")), (15, ("resume", "far"))):
+        asked = ("--name", "far", "--trials", "20", "--parallel", "4", "--cancel", "none", "--trust", *GREEDY)
+        begin, go_on = ("run", str(folder), *asked), ("resume", "far")
+        for wanted, verb in ((1, begin), (8, go_on), (15, go_on)):
             engine = start(*verb, server=server)
             wait_for(lambda wanted=wanted: len(set(endpoint.starts)) >= wanted)  # type: ignore[misc]
             os.kill(holder(Ledger.at(stores / "far"))["pid"], signal.SIGKILL)

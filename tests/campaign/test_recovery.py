@@ -84,9 +84,12 @@ def test_what_was_cut_off_is_resumed_and_nothing_else(server: str, tmp_path: Pat
         set_state(server, runs[name], type="CANCELLED")
 
 
-@pytest.fixture
-def postgres() -> Iterator[str]:
-    """A PostgreSQL server of this test's own, as Prefect's database; its processes run as an ordinary user."""
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Prefect's own in a file, or a PostgreSQL server of this test's, whose processes run as an ordinary user."""
+    if request.param == "sqlite":
+        yield
+        return
     if shutil.which("initdb") is None or shutil.which("postgres") is None:
         pytest.skip("PostgreSQL is not installed")
     who = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
@@ -100,18 +103,18 @@ def postgres() -> Iterator[str]:
         with subprocess.Popen(command, **quiet, **as_who) as process:
             ready = ["pg_isready", "-h", "127.0.0.1", "-p", port]
             wait_for(lambda: subprocess.run(ready, **quiet).returncode == 0, 60)
-            yield f"postgresql+asyncpg://prefect@127.0.0.1:{port}/postgres"
+            url = f"postgresql+asyncpg://prefect@127.0.0.1:{port}/postgres"
+            monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", url)
+            yield
             process.send_signal(signal.SIGQUIT)  # its data is thrown away
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_a_person(
-    home: Path, tmp_path: Path, postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("database")
+def test_whatever_is_killed_the_campaign_comes_to_its_end_without_a_person(home: Path, tmp_path: Path) -> None:
     """One story for all of it, since each start takes some ten seconds and more."""
     directory = home / ".prefect"
-    monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", postgres)
     up = nightshift("up")
     assert up.returncode == 0, up.stdout + up.stderr
     notes = {name: Daemon(directory, name).living() for name in ("server", "worker")}

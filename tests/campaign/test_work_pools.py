@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 
@@ -34,6 +32,8 @@ FIVE = ("--proposer", "grid", "--set", "proposer.points=5", "--trials", "5", "--
 @pytest.fixture
 def server(lone_server: str) -> str:
     """One whose work pools, deployments and automations are those of this file alone."""
+    prefect(lone_server, "work-pool", "create", "gpu-pair", "--type", "process", "--overwrite")
+    prefect(lone_server, "deploy", "--prefect-file", "docker/gpu.prefect.yaml", "--name", "gpu-pair")
     return lone_server
 
 
@@ -72,8 +72,6 @@ def test_neither_a_lost_machine_nor_a_killed_parent_loses_a_trial_or_does_one_tw
     server: str, home: Path, tmp_path: Path
 ) -> None:
     put_automations(server, silent=40)
-    prefect(server, "work-pool", "create", "gpu-pair", "--type", "process", "--overwrite")
-    prefect(server, "deploy", "--prefect-file", "docker/gpu.prefect.yaml", "--name", "gpu-pair")
     folder, night = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG), home / "night"
     with host(server, "gpu-pair", tmp_path / "one") as one, host(server, "gpu-pair", tmp_path / "two") as two:
         parent = start(
@@ -97,8 +95,6 @@ def test_neither_a_lost_machine_nor_a_killed_parent_loses_a_trial_or_does_one_tw
 def test_a_child_goes_on_without_its_worker_and_one_that_is_killed_is_launched_again(
     server: str, home: Path, tmp_path: Path
 ) -> None:
-    prefect(server, "work-pool", "create", "gpu-pair", "--type", "process", "--overwrite")
-    prefect(server, "deploy", "--prefect-file", "docker/gpu.prefect.yaml", "--name", "gpu-pair")
     folder, night = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG), home / "night"
     with host(server, "gpu-pair", tmp_path / "one") as one:
         parent = start("run", str(folder), "--name", "night", "--launch", "gpu-pair", *FIVE, server=server)
@@ -115,96 +111,59 @@ def test_a_child_goes_on_without_its_worker_and_one_that_is_killed_is_launched_a
     all_are_there_once(again=[death["run"]])
 
 
-# A deployed campaign on the servers of `up`, and on some that were started by hand, which `up` leaves alone.
+# A deployed campaign on servers that were started by hand, to which `up` adds a worker.
 
 
 LOGIN = ("me", "a-long-secret")
 
 
-@contextlib.contextmanager
-def of_up(folder: Path) -> Iterator[dict[str, str]]:
-    """The variables that `up` says are to be exported."""
-    done = nightshift("up")
-    try:
-        assert done.returncode == 0, done.stderr
-        lines = [line.split(maxsplit=2)[2] for line in done.stdout.splitlines() if "  for " in line]
-        told = subprocess.run(["sh", "-c", f"{'; '.join(lines)}; env"], capture_output=True, text=True, check=True)
-        found = dict(line.split("=", 1) for line in told.stdout.splitlines() if "=" in line)
-        yield {name: text for name, text in found.items() if name.startswith(("PREFECT_API", "MLFLOW_TRACKING"))}
-    finally:
-        nightshift("down", "--now")
-
-
-@contextlib.contextmanager
-def by_hand(folder: Path) -> Iterator[dict[str, str]]:
+def test_a_deployed_campaign_that_is_killed_goes_on_by_itself_on_servers_that_were_started_by_hand(
+    home: Path, tmp_path: Path
+) -> None:
     """The documented commands of Prefect and MLflow, in terminals of their own."""
+    home.mkdir(mode=0o700)
     with (
         Service(
-            folder / "prefect", "prefect", "server", "start", health="/api/health",
+            tmp_path / "prefect", "prefect", "server", "start", health="/api/health",
             PREFECT_SERVER_API_AUTH_STRING=":".join(LOGIN),
-        ) as prefect,
+        ) as own,
         Service(
-            folder / "mlflow", "mlflow", "server", "--app-name", "basic-auth", "--workers", "1", health="/health",
+            tmp_path / "mlflow", "mlflow", "server", "--app-name", "basic-auth", "--workers", "1", health="/health",
             MLFLOW_AUTH_ADMIN_USERNAME=LOGIN[0], MLFLOW_AUTH_ADMIN_PASSWORD=LOGIN[1],
             MLFLOW_FLASK_SERVER_SECRET_KEY="any",
         ) as mlflow,
     ):  # fmt: skip
+        url = f"{own.url}/api"
         told = {
-            "PREFECT_API_URL": f"{prefect.url}/api", "PREFECT_API_AUTH_STRING": ":".join(LOGIN),
-            "MLFLOW_TRACKING_URI": mlflow.url, "MLFLOW_TRACKING_USERNAME": LOGIN[0],
-            "MLFLOW_TRACKING_PASSWORD": LOGIN[1],
+            "PREFECT_API_URL": url, "PREFECT_API_AUTH_STRING": ":".join(LOGIN), "MLFLOW_TRACKING_URI": mlflow.url,
+            "MLFLOW_TRACKING_USERNAME": LOGIN[0], "MLFLOW_TRACKING_PASSWORD": LOGIN[1],
         }  # fmt: skip
-        done = nightshift("up", "--server", told["PREFECT_API_URL"], **told)
-        assert done.returncode == 0, done.stderr
-        with working(told["PREFECT_API_URL"], "trainers", "by-hand", folder, **told):
-            yield told
-
-
-@pytest.mark.parametrize("way", [of_up, by_hand])
-def test_a_campaign_that_is_killed_goes_on_by_itself_and_is_found_in_both_pages(
-    way: Callable[[Path], contextlib.AbstractContextManager[dict[str, str]]], home: Path, tmp_path: Path
-) -> None:
-    home.mkdir(mode=0o700)
-    with way(tmp_path) as told:
-        auth: Any = tuple(told["PREFECT_API_AUTH_STRING"].split(":", 1))
-
-        def at_server(path: str, **body: Any) -> Any:
-            return ask("POST", f"{told['PREFECT_API_URL']}{path}", body, auth)
-
-        prefect(told["PREFECT_API_URL"], "deploy", "--name", "cartpole-random", **told)
-        folder = str(quadratic(tmp_path / "quad", fit=slow(4)))
-        stated = {"environment": folder, "trials": 2, "advanced": {"rule": "greedy", "seed": 5}}
-        params = [f"--param={name}={json.dumps(value)}" for name, value in stated.items()]
-        prefect(told["PREFECT_API_URL"], "deployment", "run", "campaign/cartpole-random", *params, **told)
-        wait_for(lambda: list(home.glob("cartpole-random-*/trials/0001/log.txt")))
-        (campaign,) = home.glob("cartpole-random-*")
-        os.kill(holder(Ledger.at(campaign))["pid"], signal.SIGKILL)
+        for more in (("--server", url), ()):  # what campaigns need there; and a worker
+            up = nightshift("up", *more, **told)
+            assert up.returncode == 0, up.stderr
+        living = {name: Daemon(home / ".prefect", name).living() for name in ("server", "mlflow", "worker")}
+        assert living["server"] is living["mlflow"] is None and living["worker"] and living["worker"].url == url
 
         def run() -> Any:
-            (found,) = at_server("/flow_runs/filter")
+            (found,) = ask("POST", f"{url}/flow_runs/filter", {}, LOGIN)
             return found
 
-        wait_for(lambda: run()["state_name"] == "Completed", 400, lambda: str(run()["state"]))
+        try:
+            prefect(url, "deploy", "--name", "cartpole-random", **told)
+            folder = str(quadratic(tmp_path / "quad", fit=slow(4)))
+            stated = {"environment": folder, "trials": 2, "advanced": {"rule": "greedy", "seed": 5}}
+            params = [f"--param={name}={json.dumps(value)}" for name, value in stated.items()]
+            prefect(url, "deployment", "run", "campaign/cartpole-random", *params, **told)
+            wait_for(lambda: list(home.glob("cartpole-random-*/trials/0001/log.txt")))
+            (campaign,) = home.glob("cartpole-random-*")
+            os.kill(holder(Ledger.at(campaign))["pid"], signal.SIGKILL)
+            wait_for(lambda: run()["state_name"] == "Completed", 400, lambda: str(run()["state"]))
+        finally:
+            assert nightshift("down", "--now").returncode == 0
         assert run()["run_count"] == 2
-        rows = at_server("/task_runs/filter")
+        rows = ask("POST", f"{url}/task_runs/filter", {}, LOGIN)
         assert {row["state_type"] for row in rows if row["flow_run_run_count"] == 1} <= {"COMPLETED", "CRASHED"}
         assert not [row for row in rows if row["state_type"] in ("RUNNING", "PENDING")]
         document = status(campaign.name)
         assert [row["trial"] for row in document["trials"]] == [0, 1, 2]
-        page = document["urls"]["mlflow_url"]
-        assert page.startswith(told["MLFLOW_TRACKING_URI"])
-        login = (told["MLFLOW_TRACKING_USERNAME"], told["MLFLOW_TRACKING_PASSWORD"])
-        search = f"{told['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/experiments/search?max_results=9"
-        assert httpx.get(search, auth=login).json()["experiments"]
-        assert httpx.get(search).status_code == 401
-
-        if way is of_up:
-            return
-        up = nightshift("up", **told)
-        try:
-            assert up.returncode == 0, up.stderr
-            living = {name: Daemon(home / ".prefect", name).living() for name in ("server", "mlflow", "worker")}
-            assert living["server"] is living["mlflow"] is None and living["worker"] is not None
-            assert living["worker"].url == told["PREFECT_API_URL"] and psutil.pid_exists(living["worker"].pid)
-        finally:
-            assert nightshift("down").returncode == 0
+        assert document["urls"]["mlflow_url"].startswith(mlflow.url)

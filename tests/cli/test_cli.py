@@ -32,11 +32,6 @@ from tests.support.processes import wait_for
 from tests.support.toy import GREEDY, QUADRATIC, command, environment, nightshift, quadratic, slow, start, status, told
 
 
-def call(*arguments: str) -> object:
-    """A verb in this process; only for those that neither import Prefect nor set anything up."""
-    return app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
-
-
 def with_trials(tmp_path: Path) -> Ledger:
     """A campaign that was cut off after a baseline, a better trial and a crash."""
     ledger = created(tmp_path, tracking="off")
@@ -49,15 +44,6 @@ def with_trials(tmp_path: Path) -> Ledger:
         history = ledger.history()
         record(ledger, history, decided(history, score, {"x": float(number)}, higher_is_better=False))
     return ledger
-
-
-def test_every_verb_has_a_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    verbs = [(verb,) for verb in app if verb[0] != "-"] + [("env", verb) for verb in app["env"] if verb[0] != "-"]
-    for verb in verbs:
-        call(*verb, "--help")
-        shown = capsys.readouterr().out
-        assert shown.startswith(f"Usage: nightshift {' '.join(verb)}")
-        assert f"Example: nightshift {' '.join(verb)}" in shown or verb in {("env",), ("skill",)}
 
 
 @pytest.mark.parametrize(
@@ -88,9 +74,8 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
     ]
     begun = nightshift("run", quad, "--name", "far", *options, *GREEDY, server=server)
     assert begun.returncode == 0, begun.stderr
-    told = document(begun.stdout)
-    assert told == {"campaign": "far", "pid": campaign_lock.holder(Ledger.at(home / "far"))["pid"]}
-    assert os.getsid(told["pid"]) == told["pid"], "in a session of its own"
+    pid = campaign_lock.holder(Ledger.at(home / "far"))["pid"]
+    assert document(begun.stdout) == {"campaign": "far", "pid": pid} and os.getsid(pid) == pid, "in its own session"
     again = nightshift("resume", "far", "--detach", server=server)
     assert again.returncode == 2 and "campaign 'far' is already running" in again.stderr
 
@@ -125,13 +110,9 @@ def document(shown: str) -> Any:
     return found
 
 
-def test_status_prints_one_json_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_prints_one_json_document(tmp_path: Path) -> None:
     with_trials(tmp_path)
-    capsys.readouterr()
-    assert call("status", "n", "--json") == 0
-    captured = capsys.readouterr()
-    found = document(captured.out)
-    assert captured.err == ""
+    found = document(told("status", "n", "--json"))
     assert found.keys() == {
         "campaign", "campaign_id", "environment", "metric", "direction", "step_budget", "state", "reason", "headline", "result",
         "spec", "under_way", "certifying", "ends",
@@ -143,30 +124,25 @@ def test_status_prints_one_json_document(tmp_path: Path, capsys: pytest.CaptureF
     assert found["trials"][2]["score"] is None
 
 
-def test_a_campaign_that_cannot_be_read_hides_no_other_from_the_list(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_campaign_that_cannot_be_read_hides_no_other_from_the_list(tmp_path: Path) -> None:
     created(tmp_path)
     for name, file in (("torn", "campaign.json"), ("rent", "certificates/1.json")):
         path = created(tmp_path, name).path / file
         path.parent.mkdir(exist_ok=True)
         path.write_text("{")
-    assert call("status", "--all", "--json") == 1
-    shown = capsys.readouterr()
-    assert [one["campaign"] for one in json.loads(shown.out)] == ["n"]
-    assert "campaign 'torn' is left out: " in shown.err
-    assert "campaign 'rent' is left out: " in shown.err and "certificates/1.json: " in shown.err
+    done = nightshift("status", "--all", "--json")
+    assert done.returncode == 1 and [one["campaign"] for one in document(done.stdout)] == ["n"]
+    assert "campaign 'torn' is left out: " in done.stderr
+    assert "campaign 'rent' is left out: " in done.stderr and "certificates/1.json: " in done.stderr
 
 
-def test_logs_are_those_of_every_run_of_a_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_are_those_of_every_run_of_a_trial(tmp_path: Path) -> None:
     ledger = with_trials(tmp_path)
     for part in ("run-2", "run-10", "again-1"):
         place = TrialDir(ledger.trials / f"0002-{part}")
         place.path.mkdir()
         place.log.write_text(f"training {part}\n")
-    assert call("logs", "n", "2") == 0
-    shown = capsys.readouterr().out
-    assert re.findall(r"^== (.*?):", shown, re.MULTILINE) == [
+    assert re.findall(r"^== (.*?):", told("logs", "n", "2"), re.MULTILINE) == [
         "trial 2, training", "trial 2, under judgement", "trial 2 (run 2), training", "trial 2 (run 10), training",
         "trial 2 (again 1), training",
     ]  # fmt: skip
@@ -176,7 +152,7 @@ def test_stop_now_signals_nobody_but_the_campaign(tmp_path: Path) -> None:
     ledger = with_trials(tmp_path)
     for _ in range(2):
         with left_alone(ledger), pytest.raises(Refused, match="is looked at, as by prune"):
-            call("stop", "n", "--now")
+            told("stop", "n", "--now")
         ledger.event("life", identity="of a process before", host=platform.node())
     assert not (ledger.path / "stop").exists()
 
@@ -195,7 +171,7 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
     }
     for arguments, why in cases.items():
         with pytest.raises(Refused, match=re.escape(why)):
-            call(*arguments)
+            told(*arguments)
 
 
 def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path: Path) -> None:

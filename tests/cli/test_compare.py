@@ -12,7 +12,7 @@ import pytest
 from environments.plugins import Refused
 from environments.score import Score
 from flows.cli import comparing
-from flows.cli.comparing import LEVEL, Match, declare, difference, reopen
+from flows.cli.comparing import Match, declare, difference, reopen
 from flows.cli.single_runs import TRIES, Side, between, in_environment, isolated, measure, set_up
 from tasks.system import file_trees
 from tests.support.ledgers import trusted
@@ -212,19 +212,6 @@ def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Pa
     with pytest.raises(Refused, match="so few runs cannot show a difference"):
         ready("baseline", "baseline", folder, runs=3)
     assert list((home / ".comparisons").glob("*/*")) == []
-
-
-def test_the_same_comparison_goes_on_and_more_runs_are_added_under_what_is_left_of_the_error(tmp_path: Path) -> None:
-    folder = noisy(tmp_path / "noisy")
-    match = ready("baseline", '{"x": 0.5}', folder)
-    first = match.play()
-    again = ready("baseline", '{"x": 0.5}', folder)
-    assert again.stage.folder == match.stage.folder and len(again.finished()) == 8
-    more = again.with_more((4, 4))
-    assert more.declared.levels[0] < more.declared.levels[1] < LEVEL
-    found = more.play()
-    assert len(found["runs"]) == 16 and found["runs"][:8] == first["runs"] and found["level"] > first["level"]
-    assert reopen(match.stage.folder, match.stage.isolation).declared == more.declared
 
 
 # `nightshift try`: what several runs say of the noise, and what a campaign can take over.

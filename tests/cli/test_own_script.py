@@ -80,6 +80,7 @@ def test_one_command_says_whether_a_beats_b_and_a_second_one_adds_runs(project: 
     assert again["runs"] == found["runs"], "asking again is no new chance"
     code, more = compare(project, "--more", "4v2")
     assert code == 0 and len(more["runs"]) == 14 and more["runs"][:8] == found["runs"]
+    assert found["level"] < more["level"] < 0.05, "more runs get what is left of the error"
 
 
 @pytest.mark.slow

@@ -10,12 +10,12 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli.machine import free, prune
+from flows.engine.certifying import store
 from flows.status import document
 from tasks.record import reconcile, record
 from tasks.store import campaign_lock
-from tasks.store.ledger import CERTIFICATE, Ledger
+from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
-from tasks.system.files import write_atomic
 from tasks.tracking import sync
 from tasks.tracking.trial_run import trial_key
 from tasks.trial import History
@@ -79,15 +79,14 @@ def test_what_passed_a_certificate_stays_and_the_runs_that_proved_it_go(ledger: 
     folder = ledger.path / "certificates"
     passed = certified(2, (9.0, 9.1, 9.2, 9.3), (1.0, 1.1, 1.2, 1.3))
     assert passed.passed
-    write_atomic(folder / "1.json", CERTIFICATE.dump_json(passed).decode())
+    store(ledger, passed)
     fill(folder / "1-0002-champion-1")
     fill(folder / "2-0003-champion-1")
     assert free(ledger, dry=False)[1] == [0, 2, 3]
     assert not large(folder / "1-0002-champion-1")
     assert large(folder / "2-0003-champion-1"), "a look that is under way is not touched"
 
-    there = certified(2, (9.0, 9.1), (1.0, 1.1), on="lander[1]")
-    write_atomic(folder / "1-on-lander[1].json", CERTIFICATE.dump_json(there).decode())
+    store(ledger, certified(2, (9.0, 9.1), (1.0, 1.1), on="lander[1]"))
     for run in ("1-on-lander[1]-0002-baseline-1", "1-on-lander[1]-2-0002-champion-1"):
         fill(folder / run)
     free(ledger, dry=False)

@@ -6,8 +6,7 @@ import json
 import os
 import re
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,32 +87,20 @@ def ask(note: Note, path: str, auth: tuple[str, str] | None, **body: Any) -> Any
     return prefect_api.ask("POST", f"{note.url}{path}", body, auth)
 
 
-def serving(folder: Path, after: float) -> Callable[[int], list[str]]:
-    """The command of a server that answers its health check after so many seconds."""
-    (folder / "health").touch()
-    serve = f'exec "{sys.executable}" -m http.server --bind 127.0.0.1 --directory "{folder}"'
-    return lambda port: ["sh", "-c", f"sleep {after}; {serve} {port}"]
-
-
-def launch(daemon: Daemon, command: Callable[[int], list[str]]) -> None:
-    port = free_port()
-    daemon.start(command(port), os.environ, f"http://127.0.0.1:{port}")
-
-
-def test_a_start_that_takes_too_long_is_ended(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("command", "seconds", "why"),
+    [
+        ("sleep 9", 0.3, r"did not answer within 0 s: .*server\.log"),
+        ("echo no such table; exit 3", 60, r"(?s)server ended while starting: .*server\.log.*\nno such table"),
+    ],
+)
+def test_a_server_that_does_not_answer_in_time_is_ended_and_one_that_dies_is_told_with_its_last_lines(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, command: str, seconds: float, why: str
+) -> None:
+    monkeypatch.setattr("tasks.system.daemon.START_SECONDS", seconds)
     daemon = Daemon(directory, "server")
-    launch(daemon, serving(tmp_path, 0.5))
-    assert daemon.living() and daemon.end()
-    monkeypatch.setattr("tasks.system.daemon.START_SECONDS", 0.3)
-    with pytest.raises(Refused, match=r"did not answer within 0 s: .*server\.log"):
-        launch(daemon, serving(tmp_path, 9))
-    assert daemon.living() is None
-
-
-def test_a_process_that_dies_while_it_starts_is_told_at_once_with_its_last_lines(directory: Path) -> None:
-    daemon = Daemon(directory, "server")
-    with pytest.raises(Refused, match=r"(?s)server ended while starting: .*server\.log, which ends:\nno such table"):
-        launch(daemon, lambda _: ["sh", "-c", "echo no such table; exit 3"])
+    with pytest.raises(Refused, match=why):
+        daemon.start(["sh", "-c", command], os.environ, f"http://127.0.0.1:{free_port()}")
     assert daemon.living() is None
 
 
@@ -140,7 +127,7 @@ def test_up_stays_is_mended_is_used_and_goes_down(
     assert server and mlflow and worker
     assert httpx.get(mlflow.url, auth=running).is_success and own_servers(home)[1]["url"] == mlflow.url
     assert httpx.get(mlflow.url).status_code == 401
-    assert prefect_api.refusal("POST", f"{server.url}/flow_runs/filter", {}).status_code == 401
+    assert httpx.post(f"{server.url}/flow_runs/filter", json={}).status_code == 401
     assert [pool["name"] for pool in ask(server, "/work_pools/filter", running)] == ["trainers"]
 
     for child in psutil.Process(worker.pid).children():  # of its keeper
@@ -190,38 +177,28 @@ def test_one_deployment_runs_any_environment_and_a_refusal_is_mended_by_retry(
     prefect(server.url, "deploy", "--name", "campaign", **login)
     (deployment,) = ask(server, "/deployments/filter", running)
     made = f"{server.url}/deployments/{deployment['id']}/create_flow_run"
-    answer = prefect_api.refusal("POST", made, {"parameters": {"environment": "cartpole", "trials": 0}}, running)
+    answer = httpx.post(made, json={"parameters": {"environment": "cartpole", "trials": 0}}, auth=running, timeout=60)
     assert answer.status_code in (409, 422) and "trials" in answer.text, "the form refuses it"
     folder = tmp_path / "My Quad"
 
-    def begun(**parameters: object) -> str:
-        arguments = [f"--param={name}={json.dumps(value)}" for name, value in parameters.items()]
-        prefect(server.url, "deployment", "run", "campaign/campaign", *arguments, **login)
-        return str(ask(server, "/flow_runs/filter", running, sort="START_TIME_DESC", limit=1)[0]["id"])
+    def run() -> dict[str, Any]:
+        (found,) = ask(server, "/flow_runs/filter", running)
+        return dict(found)
 
-    def run_of(run: str) -> dict[str, Any]:
-        found: dict[str, Any] = prefect_api.ask("GET", f"{server.url}/flow_runs/{run}", auth=running)
-        return found
-
-    def ended(run: str, how: str) -> dict[str, Any]:
-        wait_for(lambda: run_of(run)["state_type"] in ("FAILED", "CRASHED", "COMPLETED"), 300)
-        found = run_of(run)
-        assert found["state_type"] == how, found["state"]
-        return found
-
-    refused = begun(environment=str(folder))
-    state = ended(refused, "FAILED")["state"]
-    assert state["message"].startswith(f"{folder} has no environment.toml")
-    told = ask(server, "/logs/filter", running, logs={"flow_run_id": {"any_": [refused]}})
+    prefect(
+        server.url, "deployment", "run", "campaign/campaign", f"--param=environment={json.dumps(str(folder))}", **login
+    )
+    wait_for(lambda: run()["state_type"] == "FAILED", 300, lambda: str(run()["state"]))
+    assert run()["state"]["message"].startswith(f"{folder} has no environment.toml")
+    told = ask(server, "/logs/filter", running, logs={"flow_run_id": {"any_": [run()["id"]]}})
     assert told and not any("Traceback" in line["message"] for line in told)
-    name = run_of(refused)["name"].partition(" ")[0]
+    name = run()["name"].partition(" ")[0]
     assert re.fullmatch(r"my-quad-\d{8}-\d{6}", name)
 
     quadratic(folder)  # mended, and Retry pressed
-    prefect(server.url, "flow-run", "retry", refused, **login)
-    wait_for(lambda: run_of(refused)["state_type"] != "FAILED")
-    found = ended(refused, "COMPLETED")
-    assert "nightshift" in found["tags"]
+    prefect(server.url, "flow-run", "retry", run()["id"], **login)
+    wait_for(lambda: run()["state_type"] == "COMPLETED", 300, lambda: str(run()["state"]))
+    assert "nightshift" in run()["tags"]
     assert status(name)["shipped"] == "champion"
 
 

@@ -66,18 +66,13 @@ def test_a_guard_on_what_the_judge_never_measures_is_refused(tmp_path: Path) -> 
             environment.check()
 
 
-def scored(folder: Path, result: dict[str, object]) -> Score:
-    """What judging the baseline under a guard gives, when the evaluation leaves this result."""
-    judge = f"import pathlib, sys\npathlib.Path(sys.argv[2]).write_text({json.dumps(result)!r})\n"
-    environment = environments.load(quadratic(folder / "quad", toml=GUARDED, judge=judge))
-    environment.check()
-    place = TrialDir(folder / "trial")
-    run = run_program("test/guard", environment, SANDBOX, folder / "quad", place, Proposal({"x": 1.0}), seed=7)
-    return judge_run("test/guard", environment, SANDBOX, place, run, seed=8)
-
-
 def test_a_result_without_a_guarded_metric_is_no_score(tmp_path: Path) -> None:
-    score = scored(tmp_path, {"score": 0.5, "also": {"tokens": 3}})
+    result = json.dumps({"score": 0.5, "also": {"tokens": 3}})
+    judge = f"import pathlib, sys\npathlib.Path(sys.argv[2]).write_text({result!r})\n"
+    environment = environments.load(quadratic(tmp_path / "quad", toml=GUARDED, judge=judge))
+    place = TrialDir(tmp_path / "trial")
+    run = run_program("test/guard", environment, SANDBOX, environment.folder, place, Proposal({"x": 1.0}), seed=7)
+    score = judge_run("test/guard", environment, SANDBOX, place, run, seed=8)
     why = "the result lacks guard metric 'tokens/mean': write it under \"also\""
     assert (score.value, score.error) == (None, why)
 

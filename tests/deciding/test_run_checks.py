@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
@@ -23,15 +22,7 @@ from tests.support.toy import quadratic
 
 STARTED = 1.7e9
 FINE = Run(
-    "trials/0001",
-    seed=1,
-    seconds=5.0,
-    status="finished",
-    steps=1000,
-    started=STARTED,
-    wall_seconds=6.0,
-    program="p",
-    checkpoint="c",
+    "trials/0001", 1, 5.0, "finished", steps=1000, started=STARTED, wall_seconds=6.0, program="p", checkpoint="c"
 )
 
 
@@ -40,10 +31,6 @@ def environment(tmp_path: Path) -> Environment:
     """A problem with a budget of 5 seconds, no budget of steps, and training that draws at random."""
     toy = environments.load(quadratic(tmp_path / "quadratic"))
     return toy.model_copy(update={"deterministic": False, "limits": Limits()})
-
-
-def but(value: Any, **changes: Any) -> Any:
-    return dataclasses.replace(value, **changes)
 
 
 def trial(number: int, run: Run, params: Params) -> Trial:
@@ -55,16 +42,21 @@ def trial(number: int, run: Run, params: Params) -> Trial:
     [
         (FINE, {}, 4.0, None),
         (
-            but(FINE, seconds=0.0049),
+            replace(FINE, seconds=0.0049),
             {},
             4.0,
-            r"trained for 0.0049 s, too short .*at least 0.005 s.*lower least_seconds",
+            r"trained for 0.0049 s, too short .*at least 0.005 s.*lower least_sec",
         ),
-        (but(FINE, seconds=0.0, steps=None), {"limits": Limits(least_seconds=0)}, 4.0, None),
+        (replace(FINE, seconds=0.0, steps=None), {"limits": Limits(least_seconds=0)}, 4.0, None),
         (FINE, {}, -1.9, None),
         (FINE, {}, -3600.0, "is 3600 s older than the run"),
-        (but(FINE, steps=110_000 + 65_536), {"budget_steps": 100_000}, 4.0, None),
-        (but(FINE, steps=110_001 + 65_536), {"budget_steps": 100_000}, 4.0, r"reported 175,537 steps of a budget of"),
+        (replace(FINE, steps=110_000 + 65_536), {"budget_steps": 100_000}, 4.0, None),
+        (
+            replace(FINE, steps=110_001 + 65_536),
+            {"budget_steps": 100_000},
+            4.0,
+            r"reported 175,537 steps of a budget of",
+        ),
     ],
 )
 def test_a_run_that_cannot_be_is_a_crash_with_the_reason(
@@ -96,7 +88,7 @@ def test_a_checkpoint_that_was_seen_before_is_not_believed_of_another_run(
     changes: dict[str, Any], params: Params, words: str | None, environment: Environment, tmp_path: Path
 ) -> None:
     history = (
-        trial(3, but(FINE, checkpoint="x"), {"x": 9}), trial(4, but(FINE, dir="trials/0004", **changes), params),
+        trial(3, replace(FINE, checkpoint="x"), {"x": 9}), trial(4, replace(FINE, dir="trials/0004", **changes), params),
     )  # fmt: skip
     found = run_checks.plausible_beside(environment, history, Proposal({"x": 1}), FINE, tmp_path)
     assert found is FINE if words is None else re.search(words, found.error or "")
@@ -105,7 +97,7 @@ def test_a_checkpoint_that_was_seen_before_is_not_believed_of_another_run(
 def test_where_training_draws_nothing_at_random_runs_may_come_out_the_same(
     environment: Environment, tmp_path: Path
 ) -> None:
-    history = (trial(4, but(FINE, dir="trials/0004", seed=2), {"x": 1}),)
+    history = (trial(4, replace(FINE, dir="trials/0004", seed=2), {"x": 1}),)
     drawing_nothing = environment.model_copy(update={"deterministic": True})
     assert run_checks.plausible_beside(environment, history, Proposal({"x": 1}), FINE, tmp_path).error
     assert run_checks.plausible_beside(drawing_nothing, history, Proposal({"x": 1}), FINE, tmp_path) is FINE
@@ -115,8 +107,8 @@ def test_runs_of_the_same_proposal_are_compared_before_any_trial_holds_them(
     environment: Environment, tmp_path: Path
 ) -> None:
     for run, words in (
-        (but(FINE, seed=2), "ignores its seed: its checkpoint is that of another run of it, byte for byte"),
-        (but(FINE, seed=3, checkpoint="d"), ""),
+        (replace(FINE, seed=2), "ignores its seed: its checkpoint is that of another run of it, byte for byte"),
+        (replace(FINE, seed=3, checkpoint="d"), ""),
     ):
         found = run_checks.plausible_beside(environment, (), Proposal({"x": 1}), run, tmp_path, (FINE,))
         assert (found.error or "").startswith(words) and (found is run) == (not words)

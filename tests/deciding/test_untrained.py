@@ -7,45 +7,35 @@ from pathlib import Path
 
 import pytest
 
-import environments
 from environments import Environment
 from environments.score import Score, Wait
+from flows.spec.campaign_spec import CampaignSpec
 from tasks.bench import Bench, RunPlan
 from tasks.control import baseline_need, control_of
 from tasks.decide import Decision, weigh
 from tasks.evaluate import judge_run
+from tasks.machine.slots import Slots
 from tasks.rules import JudgedTrial
 from tasks.rules.greedy import Greedy
-from tasks.store.workspace import TrialDir
+from tasks.store.ledger import Ledger
 from tasks.system.slot import NOWHERE
-from tasks.task_key import TaskKey
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, VerdictKind
 from tests.support.toy import SANDBOX, quadratic
 
-# The control of a would-be champion, without a campaign around it.
 
-
-class _Seeds:
-    def seed(self, purpose: str, key: TaskKey) -> int:
-        return 9
-
-
-class LoneBench(Bench):
-    def __init__(self, environment: Environment, folder: Path) -> None:
-        self.environment, self.program, self.folder = environment, environment.folder, folder
-        self.isolation, self.launched, self.ledger = SANDBOX, False, _Seeds()  # type: ignore[assignment]
-
-    def dir(self, plan: RunPlan) -> TrialDir:
-        return TrialDir(self.folder / plan.folder)
+def strict(folder: Path, fit: str) -> Ledger:
+    """A campaign in the toy problem, where a program must have learned what it can."""
+    overrides = {"budget_seconds": 8, "startup_seconds": 8, "allow_untrained": False}
+    return CampaignSpec.of(environment=str(quadratic(folder, fit=fit)), name="n", overrides=overrides).open()
 
 
 def controlled(
-    environment: Environment, folder: Path, proposal: Proposal, run: Run, baseline: Score, seconds: float = 60.0
+    ledger: Ledger, proposal: Proposal, run: Run, baseline: Score, seconds: float = 60.0
 ) -> UntrainedControl:
-    """The control of a trial in `folder`, where the baseline trained so many seconds."""
-    bench = LoneBench(environment, folder)
-    plan = RunPlan(TaskKey("test", "digest", int(run.dir[-4:])), proposal, run.dir, control_of=run)
+    """The control of trial 1, where the baseline trained so many seconds."""
+    bench = Bench(ledger, SANDBOX, Slots.of_cores(ledger.path, 0), 1)
+    plan = RunPlan(ledger.key(1), proposal, run.dir, control_of=run)
     return control_of(bench, plan, None, (replace(run, seconds=seconds), baseline), NOWHERE)
 
 
@@ -63,34 +53,26 @@ BEFORE_ITS_TIME = f"{BEGIN}time.sleep(0.6)\n{SAVE}READY\ntime.sleep(0.3)\n"
 AT_ONCE = f"{BEGIN}READY\n{SAVE}"
 
 
+def loss(value: float) -> Score:
+    return Score.of([value], higher_is_better=False)
+
+
 def trial(number: int, value: float, kind: VerdictKind = "keep") -> Trial:
     verdict = Verdict(kind, "as a test says", "provisional")
-    return Trial(number, 1, number, Proposal({"x": 1.0}), (RUN,), Score.of([value], False), verdict)
+    return Trial(number, 1, number, Proposal({"x": 1.0}), (RUN,), loss(value), verdict)
 
 
 def judged(
     environment: Environment, history: History, value: float, control: UntrainedControl | None = None
 ) -> Decision:
     """What rule greedy makes of a trial with this loss."""
-    score = Score.of([value], higher_is_better=False)
-    tried = JudgedTrial(len(history), Proposal({"x": 1.0}), (RUN,), score, control=control)
+    tried = JudgedTrial(len(history), Proposal({"x": 1.0}), (RUN,), loss(value), control=control)
     return weigh(history, environment, Greedy(), tried)
-
-
-def strict(folder: Path, fit: str) -> Environment:
-    """The toy problem, where a program must have learned what it can."""
-    return environments.load(
-        quadratic(folder, fit=fit), {"budget_seconds": 8, "startup_seconds": 8, "allow_untrained": False}
-    )
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Environment:
-    return strict(tmp_path / "env", HONEST)
-
-
-def loss(value: float) -> Score:
-    return Score.of([value], higher_is_better=False)
+    return strict(tmp_path / "env", HONEST).environment
 
 
 NOTHING = Score.missing("left no checkpoint in out/", higher_is_better=False)
@@ -139,13 +121,13 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
 ) -> None:
     """Honest: nothing is there yet. Written beforehand, or trained before it says that it is ready: all is there."""
     code = program.replace("READY", READY if says_ready else "")
-    environment = strict(tmp_path / "env", code)
-    place, proposal = TrialDir(tmp_path / "trials/0001"), Proposal({"x": 1.0})
-    run = run_program("test/control", environment, SANDBOX, environment.folder, place, proposal, seed=7)
+    ledger, proposal = strict(tmp_path / "env", code), Proposal({"x": 1.0})
+    environment, place = ledger.environment, ledger.place(1)
+    run = run_program("test/control", environment, SANDBOX, ledger.program, place, proposal, seed=7)
     assert run.status == "finished", run.error
     assert judge_run("test/control", environment, SANDBOX, place, run, seed=8).value == 0.0
 
-    control = controlled(environment, tmp_path, proposal, run, Score.missing("not run", False))
+    control = controlled(ledger, proposal, run, Score.missing("not run", False))
     caught = control.score.value == 0.0
     # Who never says that it is ready is not told apart from one that takes its time to learn.
     expected = not learned if learned is not None else says_ready
@@ -159,14 +141,12 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
 def test_only_a_baseline_that_trains_for_a_moment_spares_programs_the_control(
     tmp_path: Path, baseline_seconds: float, kind: str
 ) -> None:
-    environment = strict(tmp_path / "env", AT_ONCE.replace("READY", READY))
-    place, proposal = TrialDir(tmp_path / "trials/0001"), Proposal({"x": 1.0})
-    place.path.mkdir(parents=True)
+    ledger = strict(tmp_path / "env", AT_ONCE.replace("READY", READY))
+    ledger.place(1).path.mkdir()
     run = Run("trials/0001", 7, 0.9, "finished", startup=0.1)
     first = replace(trial(0, 2.0), runs=(replace(RUN, seconds=baseline_seconds),))
-    lent = Score.of([2.0], False)
-    control = controlled(environment, tmp_path, proposal, run, lent, seconds=baseline_seconds)
-    verdict = judged(environment, (first,), 0.0, control)
+    control = controlled(ledger, Proposal({"x": 1.0}), run, loss(2.0), seconds=baseline_seconds)
+    verdict = judged(ledger.environment, (first,), 0.0, control)
     assert isinstance(verdict, Verdict) and verdict.kind == kind, control
     assert ("not controlled" in verdict.reason) is (kind == "keep")
     assert (control.score.value == 0.0) is (kind == "discard")
@@ -190,14 +170,12 @@ def test_a_program_that_is_good_before_training_is_run_so_with_another_seed_and_
     tmp_path: Path, first: float, second: float, counts: float
 ) -> None:
     program = LUCKY.replace("SCORES", repr({4: first, 5: second})).replace("READY", READY)
-    environment = strict(tmp_path / "env", program)
+    ledger = strict(tmp_path / "env", program)
     trained = Run("trials/0001", 4, 5.0, "finished", startup=1.0)
-    place = TrialDir(tmp_path / "trials/0001")
-    place.path.mkdir(parents=True)
-    lent = Score.of([2.25 + 1e-9], False)
-    control = controlled(environment, tmp_path, Proposal({"x": 2.5}), trained, lent)
+    ledger.place(1).path.mkdir()
+    control = controlled(ledger, Proposal({"x": 2.5}), trained, loss(2.25 + 1e-9))
     assert control.score.value == counts
-    assert (place.path / "untrained-again").exists() is (first < 3.0)
+    assert (ledger.place(1).path / "untrained-again").exists() is (first < 3.0)
 
 
 # How long a judge waits for a program, by the runs of the baseline

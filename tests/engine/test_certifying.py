@@ -30,7 +30,7 @@ from tasks.trial import History
 from tests.support.histories import certified, tried
 from tests.support.ledgers import trusted
 from tests.support.nights import on_night, question
-from tests.support.noisy import BETTER, DRAW, campaign, noisy, settled
+from tests.support.noisy import BETTER, DRAW, campaign, noisy, searched
 from tests.support.prefect_api import prefect_at
 from tests.support.processes import wait_for
 from tests.support.question_pool import pool
@@ -39,15 +39,6 @@ from tests.support.toy import nightshift, quadratic, start, status, told
 BASELINE = tried((), 0.1, -0.2, 0.4)
 GOOD: History = (BASELINE, tried((BASELINE,), 60.0))
 """A baseline and a champion that is far better."""
-
-
-def decided(folder: Path, *params: dict[str, float], edit: str | None = None, **asked: Any) -> Ledger:
-    """A campaign with a baseline and these trials, each kept."""
-    ledger = campaign(noisy(folder), **asked)
-    settled(ledger, {})
-    for one in params:
-        settled(ledger, one, edit)
-    return ledger
 
 
 def certify(server: str, ledger: Ledger, runs: int | None = None) -> Certificate | None:
@@ -78,9 +69,6 @@ def luck() -> Certificate:
 
 def directories(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-
-
-# Whether there is something to certify
 
 
 def test_without_a_champion_there_is_nothing_to_certify(tmp_path: Path) -> None:
@@ -125,11 +113,8 @@ def test_what_is_not_even_better_in_the_search_is_not_certified_and_the_status_s
     assert document(ledger)["uncertified"] is None, "it may yet be certified"
 
 
-# One that was begun
-
-
 def test_a_certificate_goes_on_as_it_was_declared_and_runs_nothing_twice(tmp_path: Path, server: str) -> None:
-    ledger = decided(tmp_path / "noisy", {"x": 40.0})
+    ledger = searched(campaign(noisy(tmp_path / "noisy")), {"x": 40.0})
     path = begun(ledger, champion=1, runs=3)
     declared = path.read_text()
 
@@ -171,7 +156,7 @@ def test_a_certificate_counts_as_taken_when_another_trial_is_champion_before_it_
 def test_of_further_certificates_each_has_half_of_what_was_left_and_no_earlier_run_is_thrown_away(
     tmp_path: Path, server: str
 ) -> None:
-    ledger = decided(tmp_path / "noisy", {"x": 40.0})
+    ledger = searched(campaign(noisy(tmp_path / "noisy")), {"x": 40.0})
     first = certified(1, (39.0, 41.0, 40.5), (40.2, -2.5, 0.5), error=0.1)
     first = replace(first, environment="noisy", alpha=0.025, design=of_groups(((3, 3),), 0.025), level=0.025)
     assert not first.passed
@@ -181,9 +166,6 @@ def test_of_further_certificates_each_has_half_of_what_was_left_and_no_earlier_r
     assert made.runs[:6] == first.runs and made.carried == 6
     assert len(made.scores("champion")) == 6 and len(made.scores("baseline")) + len(made.reused) >= 6
     assert made.comparison is not None and first.comparison is not None and made.comparison.p < first.comparison.p
-
-
-# A finite pool of questions
 
 
 @pytest.mark.slow
@@ -210,13 +192,10 @@ def test_a_certificate_is_tested_at_the_level_of_its_use_of_a_pool_and_charged_o
     assert report_pool(drawn.environment) is None, "units that are drawn anew are not charged"
 
 
-# The champion without each of its changes
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_an_ablation_that_was_cut_off_is_done_in_the_next_life(tmp_path: Path, server: str) -> None:
-    ledger = decided(tmp_path / "noisy", {"x": 30.0}, edit=BETTER, advanced={"ablation": True})
+    ledger = searched(campaign(noisy(tmp_path / "noisy"), ablation=True), {"x": 30.0}, edit=BETTER)
     store(ledger, replace(certified(1, (80.0, 81.0, 79.0), (0.1, -0.2, 0.4)), environment="noisy"))
     assert at_the_end(server, ledger) == NOTHING_LEFT
     found = ledger.ablation(1)
@@ -239,10 +218,7 @@ def test_a_champion_that_ignores_its_seed_is_not_certified_however_its_files_dif
         DRAW.replace('config["seed"]', 'config["seed"] if config["params"]["x"] < 30 else 7').replace(report, "")
         .replace('{"reward": reward}', '{"reward": reward, "date": __import__("time").time()}')
     )  # fmt: skip
-    ledger = campaign(noisy(tmp_path / "noisy", pinned))
-    for params in ({}, {"x": 40.0}):
-        settled(ledger, params)
-    made = certify(server, ledger)
+    made = certify(server, searched(campaign(noisy(tmp_path / "noisy", pinned)), {"x": 40.0}))
     assert made is not None and not made.passed and made.reason.startswith("it ignores its seed"), made
 
 
@@ -252,9 +228,8 @@ def test_a_champion_that_ignores_its_seed_is_not_certified_however_its_files_dif
 def test_a_certificate_made_later_is_stopped_or_killed_between_two_runs_and_goes_on(
     tmp_path: Path, server: str, how: str
 ) -> None:
-    ledger = campaign(noisy(tmp_path / "noisy", "import time\ntime.sleep(2)\n" + DRAW), rule="greedy")
-    settled(ledger, {})
-    settled(ledger, {"x": 40.0})
+    slow = noisy(tmp_path / "noisy", "import time\ntime.sleep(2)\n" + DRAW)
+    ledger = searched(campaign(slow, rule="greedy"), {"x": 40.0})
     with start("certify", "night", "--runs", "4", server=server) as process:
         wait_for(lambda: len(list(ledger.path.glob("certificates/1-*/log.txt"))) == 2, 60)
         if how == "stop":

@@ -24,9 +24,6 @@ for _score in (3.0, None, 2.0):
     THREE += (decided(THREE, _score, {"x": 1.0}),)
 
 
-# Keys
-
-
 def test_the_digest_of_a_history_sees_scores_parameters_and_order_and_no_times() -> None:
     first, second, third = THREE
     (run,) = first.runs
@@ -36,9 +33,6 @@ def test_the_digest_of_a_history_sees_scores_parameters_and_order_and_no_times()
     scored = replace(third, score=replace(third.score, value=9.0))
     others = (THREE[:2], (first, second, moved), (first, second, scored), (second, first, third))
     assert len({history_digest(history) for history in (THREE, *others)}) == 5
-
-
-# Real tasks on a real server
 
 
 def in_flow(server: str, folder: Path, work: Callable[[], Any], environment: str = "/home/me/spirals") -> Any:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from prefect.utilities.annotations import quote
 
@@ -54,19 +55,14 @@ def ledger(tmp_path: Path) -> Ledger:
 @contextmanager
 def connected(server: str, retries: int = 5) -> Iterator[None]:
     """A server, as Prefect in this process talks to it, with a pool and the deployment of these tests."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.exceptions import ObjectAlreadyExists
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
     with prefect_at(server), temporary_settings({PREFECT_CLIENT_MAX_RETRIES: retries}):
-        with get_client(sync_client=True) as client:
-            with suppress(ObjectAlreadyExists):  # by an earlier test, or by a request whose answer was lost
-                client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
-            flow = client.create_flow_from_name("trial")
-            client.create_deployment(
-                flow, DEPLOYMENT, entrypoint="flows.trial.trial", work_pool_name=POOL, enforce_parameter_schema=False
-            )
+        with suppress(httpx.HTTPStatusError):  # made by an earlier test, or by a request whose answer was lost
+            ask("POST", f"{server}/work_pools/", {"name": POOL, "type": "process"})
+        flow = ask("POST", f"{server}/flows/", {"name": "trial"})["id"]
+        made = {"flow_id": flow, "work_pool_name": POOL, "enforce_parameter_schema": False}
+        ask("POST", f"{server}/deployments/", {"name": DEPLOYMENT, "entrypoint": "flows.trial.trial", **made})
         yield
 
 

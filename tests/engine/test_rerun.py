@@ -7,8 +7,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +14,19 @@ from typing import Any
 import pytest
 
 from flows import rerun
-from flows.campaign import search
 from flows.status import document
 from tasks.record import reconcile
-from tasks.store import lineage, workspace
+from tasks.store import lineage
 from tasks.store.ledger import Ledger
-from tasks.system.files import write_atomic
+from tasks.tracking.connection import Store
 from tasks.trial import History, Params, VerdictKind
 from tests.support.histories import tried
-from tests.support.nights import on_night
+from tests.support.ledgers import filled
+from tests.support.mlflow_records import runs_of
 from tests.support.noisy import campaign, noisy, settled
 from tests.support.prefect_api import prefect_at
 from tests.support.processes import wait_for
-from tests.support.toy import FIT, GREEDY, nightshift, quadratic, slow, start, status
+from tests.support.toy import GREEDY, nightshift, quadratic, slow, start, status
 
 LUCK = 80.0
 """What the first attempt at trial 1 scored too much."""
@@ -50,10 +48,7 @@ def night(folder: Path) -> Ledger:
 @pytest.fixture
 def young(tmp_path: Path) -> Ledger:
     """A campaign whose baseline is decided, and whose trial 1 is under way."""
-    ledger = campaign(noisy(tmp_path / "noisy"))
-    first = tried((), 1.0)
-    write_atomic(ledger.place(0).proposal, workspace.PROPOSAL.dump_json(first.proposal).decode())
-    write_atomic(ledger.place(0).trial, workspace.TRIAL.dump_json(first).decode())
+    ledger = filled(campaign(noisy(tmp_path / "noisy")), (tried((), 1.0),))
     ledger.place(1).workspace.mkdir(parents=True)
     return ledger
 
@@ -66,23 +61,17 @@ def verdicts(history: History) -> list[tuple[int, int, int, str]]:
     return [(trial.number, trial.attempt, trial.order, trial.verdict.kind) for trial in history]
 
 
-# What may be run again
-
-
 def test_one_request_makes_one_attempt_however_often_it_is_retried(young: Ledger) -> None:
     for flow_run in ("a", "a", "b"):  # b goes on with what a had begun
         rerun.begin(young, 0, flow_run)
         assert young.pending_attempts() == {0: 2}
     (first,) = young.history()
-    write_atomic(young.place(0).trial, workspace.TRIAL.dump_json(replace(first, attempt=2)).decode())
+    filled(young, (replace(first, attempt=2),))
     rerun.begin(young, 0, "a")  # it was killed after the new attempt was decided
     assert young.attempt(0) == 2
     rerun.begin(young, 0, "c")
     assert young.attempt(0) == 3
     assert [(event["attempt"], event["flow_run_id"]) for event in told(young, "rerun")] == [(2, "a"), (3, "c")]
-
-
-# What follows
 
 
 def test_it_is_decided_as_the_newest_trial_and_nothing_else_changes(tmp_path: Path, server: str) -> None:
@@ -101,9 +90,13 @@ def test_it_is_decided_as_the_newest_trial_and_nothing_else_changes(tmp_path: Pa
     assert {path: path.read_bytes() for path in kept} == kept, "the first attempt stays to the byte"
 
     assert [event["trial"] for event in told(ledger, "settled")] == [0, 1, 2, 3, 1]
-    with (ledger.path / "results.tsv").open() as file:
-        rows = [(row["trial"], row["attempt"], row["verdict"]) for row in csv.DictReader(file, delimiter="\t")]
+    table = (ledger.path / "results.tsv").read_text()
+    rows = [
+        (row["trial"], row["attempt"], row["verdict"]) for row in csv.DictReader(table.splitlines(), delimiter="\t")
+    ]
     assert rows == [("0", "1", "keep"), ("2", "1", "discard"), ("3", "1", "discard"), ("1", "2", "keep")]
+    (ledger.path / "results.tsv").unlink()  # as if it was killed before it wrote that
+    assert reconcile(ledger) == now and (ledger.path / "results.tsv").read_text() == table
     found = document(ledger)
     assert (found["state"], found["reason"], found["champion"]["trial"]) == ("finished", "all 3 trials done", 1)
     refs = subprocess.run(
@@ -114,76 +107,11 @@ def test_it_is_decided_as_the_newest_trial_and_nothing_else_changes(tmp_path: Pa
     assert commit[1] != names["refs/trials/0001"] == names["refs/heads/champion"]
 
 
-@contextmanager
-def _killed_at(write: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A kill before the so-manieth file of the ledger is replaced."""
-    files, left = ("diff.patch", "trial.json", "results.tsv"), iter(range(write, -1, -1))
-
-    def dying(path: Path, text: str, **more: Any) -> None:
-        if path.name in files and next(left) == 0:
-            raise KeyboardInterrupt
-        write_atomic(path, text, **more)
-
-    with monkeypatch.context() as patched:
-        patched.setattr("tasks.record.write_atomic", dying)
-        with pytest.raises(KeyboardInterrupt):
-            yield
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("write", [0, 1, 2])
-def test_wherever_its_record_is_cut_off_the_next_life_ends_with_the_same(
-    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch, write: int
-) -> None:
-    ledger = night(tmp_path / "noisy")
-    ledger.begin_attempt(1)
-    with _killed_at(write, monkeypatch):
-        on_night(server, ledger, lambda one: search(one, only=1))
-    assert (ledger.pending_attempts() == {1: 2}) == (write < 2)
-    ran = (ledger.trials / "0001.2/out/model.json").stat().st_mtime_ns
-    reconcile(ledger)
-    on_night(server, ledger, search)
-    assert verdicts(ledger.history())[-1] == (1, 2, 4, "keep")
-    assert (ledger.trials / "0001.2/out/model.json").stat().st_mtime_ns == ran, "it was not trained once more"
-    assert len((ledger.path / "results.tsv").read_text().splitlines()) == 5
-
-
-# Whole campaigns
-
-CRASHES = FIT + '\nif args.out.parent.name == "0001":\n    raise SystemExit("out of memory, says a test")\n'
-
-
-@pytest.mark.timeout(400)
-def test_rerun_trains_a_trial_that_crashed_again(tmp_path: Path, home: Path, server: str) -> None:
-    folder = quadratic(tmp_path / "quad", fit=CRASHES)
-    options = ("--trials", "2", "--seed", "3", "--tracking", "off", *GREEDY)
-    done = nightshift("run", str(folder), "--name", "night", *options, "--json", server=server)
-    assert done.returncode == 0, done.stderr
-    first = json.loads(done.stdout)
-    assert (first["state"], [row["verdict"] for row in first["trials"]][1]) == ("finished", "crash")
-    again = nightshift("rerun", "night", "1", "--json", server=server)
-    assert again.returncode == 0, again.stderr
-    found = json.loads(again.stdout)
-    rows = {row["trial"]: row for row in found["trials"]}
-    assert (rows[1]["attempt"], rows[1]["score"] is None) == (2, False) and found["state"] == "finished"
-    assert rows[2]["score"] == first["trials"][2]["score"] and rows[0]["attempt"] == rows[2]["attempt"] == 1
-
-
-def _logged(home: Path, trial: int) -> list[tuple[str, str | None]]:
-    """The attempts at a trial that MLflow has, and what supersedes each."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{home}/mlflow.db")
-    experiments = [one.experiment_id for one in client.search_experiments()]
-    runs = client.search_runs(experiments, f"tags.campaign = 'night' and tags.trial = '{trial}'")
-    return sorted((run.data.tags["attempt"], run.data.tags.get("superseded")) for run in runs)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("taken_up", [("rerun", "night", "1"), ("resume", "night")])
 def test_a_rerun_that_is_killed_is_completed_whichever_way_the_campaign_is_taken_up(
-    tmp_path: Path, home: Path, server: str, taken_up: tuple[str, ...]
+    tmp_path: Path, store: Store, server: str, taken_up: tuple[str, ...]
 ) -> None:
     folder = quadratic(tmp_path / "quad", slow(1.0))
     options = ("--trials", "2", "--seed", "3", "--proposer", "random_search", *GREEDY)
@@ -202,4 +130,7 @@ def test_a_rerun_that_is_killed_is_completed_whichever_way_the_campaign_is_taken
     assert [(row["trial"], row["attempt"]) for row in found["trials"]] == [(0, 1), (2, 1), (1, 2)]
     assert ledger.place(1, attempt=1).trial.read_bytes() == old
     assert found["waiting_to_record"] == 0
-    assert _logged(home, 1) == [("1", "attempt 2"), ("2", None)] and _logged(home, 2) == [("1", None)]
+    logged = [run.data.tags for run in runs_of(store, ledger)]
+    assert [(tags["trial"], tags["attempt"], tags.get("superseded")) for tags in logged] == [
+        ("0", "1", None), ("1", "1", "attempt 2"), ("1", "2", None), ("2", "1", None),
+    ]  # fmt: skip

@@ -20,7 +20,7 @@ from tasks.stats.certificate import Certificate, Conditions
 from tasks.store.ledger import Ledger, frozen_elsewhere
 from tests.support.histories import certified, tried, undemanding
 from tests.support.nights import question
-from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
+from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, searched, settled
 from tests.support.prefect_api import prefect_at
 
 OTHER = TOML.replace("default = 0.0", "default = 7.0")
@@ -28,10 +28,7 @@ OTHER = TOML.replace("default = 0.0", "default = 7.0")
 
 def decided(folder: Path, edit: str | None = None) -> Ledger:
     """A campaign whose champion has x = 40, and the edit."""
-    ledger = campaign(noisy(folder / "noisy"))
-    settled(ledger, {})
-    settled(ledger, {"x": 40.0}, edit)
-    return ledger
+    return searched(campaign(noisy(folder / "noisy")), {"x": 40.0}, edit=edit)
 
 
 def certificate(server: str, ledger: Ledger, **asked: Any) -> Certificate:
@@ -91,9 +88,7 @@ def test_an_edit_needs_the_same_program_there_and_parameters_do_not(tmp_path: Pa
     with pytest.raises(Refused, match="the baseline program of other is another"):
         questions(ledger, [str(other)])
     assert not [*(ledger.path / "certificates").glob("*on-*")], "nothing was frozen"
-    numbers = campaign(tmp_path / "noisy", "numbers")
-    settled(numbers, {})
-    settled(numbers, {"x": 40.0})
+    numbers = searched(campaign(tmp_path / "noisy", "numbers"), {"x": 40.0})
     (asked,) = questions(numbers, [str(other)], "2x")
     frozen = frozen_elsewhere(numbers.path, "other")
     assert "bonus = 1.0" in (frozen / "program/draw.py").read_text()

@@ -275,14 +275,11 @@ RECORDING_FIT = f"{RECORD}{FIT}(args.out / 'cores.json').write_text(json.dumps(t
 RECORDING_JUDGE = f"{RECORD}{JUDGE}pathlib.Path(sys.argv[2]).with_name('cores.json').write_text(json.dumps(told))\n"
 
 
-def slots(tmp_path: Path, cores: int = 1, count: int | None = None) -> Slots:
-    return Slots.of_cores(tmp_path, cores, None if count is None else range(count))
-
-
 @several
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_two_programs_side_by_side_never_share_a_core(tmp_path: Path, level: Level) -> None:
-    with slots(tmp_path).hold(give_up) as first, slots(tmp_path).hold(give_up) as second:
+    slots = Slots.of_cores(tmp_path)
+    with slots.hold(give_up) as first, slots.hold(give_up) as second:
         assert not {*first.cores} & {*second.cores}
         for name, slot in (("a", first), ("b", second)):
             told = answers(tmp_path / name, level, TELL, slot=slot)
@@ -297,7 +294,8 @@ def test_training_and_its_judge_run_on_the_cores_of_the_slot_and_nothing_else_st
     folder = quadratic(tmp_path / "env", RECORDING_FIT, RECORDING_JUDGE, f"cores = 1\n{QUADRATIC}")
     environment, place = environments.load(folder), TrialDir(tmp_path / "trial")
     sandbox = Isolation(WORKING[0])
-    with slots(tmp_path).hold(give_up) as first, slots(tmp_path).hold(give_up) as slot:
+    slots = Slots.of_cores(tmp_path)
+    with slots.hold(give_up) as first, slots.hold(give_up) as slot:
         assert first.cores != slot.cores
         trained = run_program(
             "cores/2", environment, sandbox, environment.folder, place, Proposal({"x": 1.0}), seed=7, slot=slot
@@ -310,7 +308,7 @@ def test_training_and_its_judge_run_on_the_cores_of_the_slot_and_nothing_else_st
 
 
 def test_a_slot_of_two_cores_is_taken_whole_or_not_at_all(tmp_path: Path) -> None:
-    one, pair = slots(tmp_path, count=2), slots(tmp_path, 2, count=2)
+    one, pair = (Slots.of_cores(tmp_path, cores, range(2)) for cores in (1, 2))
     with ExitStack() as first, one.hold(give_up) as second:
         first.enter_context(one.hold(give_up))
         with pytest.raises(Waited, match=f"process {os.getpid()}"), pair.hold(give_up):

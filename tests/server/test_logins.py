@@ -7,28 +7,25 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from flows.server import server_process
-from tasks.sandbox.confinement import Level, VisiblePaths
+from tasks.sandbox.confinement import VisiblePaths
 from tasks.system.daemon import Daemon, Note
 from tasks.system.home import login_file, make_login
 from tests.support.levels import SANDBOXED
 from tests.support.sandboxed import answers
 from tests.support.servers import HAS_BLOCK_TYPES
 
-# What another user of this machine, and a trial with a network, get of one of our own servers.
-
 USER = 4242
 """The number of a user whom this machine does not know."""
-PRELUDE = """
+ATTEMPTS = """
 import json, os, urllib.error, urllib.request
 
 def tried(function):
@@ -46,45 +43,13 @@ def ask(path, **headers):
     return urllib.request.urlopen(request, timeout=20).status
 
 tried(lambda: ask("/"))  # has everything imported
+BECOME
+page = {"Origin": URL, "Host": "localhost:" + URL.rpartition(":")[2]}
+asked = [tried(lambda: ask(path)) for path in PATHS]
+asked += [tried(lambda: ask(PATHS[0], **more)) for more in (page, {"Authorization": "Basic bmlnaHRzaGlmdDo="})]
+print(json.dumps([asked, [tried(lambda: open(file).read()) for file in (LOGIN, f"/proc/{PID}/environ")]]))
 """
-TRY = """
-own = {"Origin": URL, "Host": "localhost:" + URL.rpartition(":")[2]}
-print(json.dumps({
-    **{path: tried(lambda: ask(path)) for path in PATHS},
-    "as its page": tried(lambda: ask(PATHS[0], **own)),
-    "guess": tried(lambda: ask(PATHS[0], Authorization="Basic bmlnaHRzaGlmdDo=")),
-    "login": tried(lambda: open(LOGIN).read()),
-    "variables": tried(lambda: open(f"/proc/{PID}/environ").read()),
-}))
-"""
-
-
-def of_another_user(note: Note, home: Path, paths: Sequence[str]) -> dict[str, Any]:
-    """Its answers to another user, by path; `login`, `variables`: what that user reads of the file and of /proc."""
-    become = f"os.setgroups([]); os.setgid({USER}); os.setuid({USER})\n"
-    code = _targets(note, home, paths) + PRELUDE + become + TRY
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
-    return dict(json.loads(done.stdout))
-
-
-def of_a_trial(note: Note, home: Path, paths: Sequence[str], place: Path, level: Level) -> dict[str, Any]:
-    """The same of a trial's program with `network = true`, which runs in `place`."""
-    code = _targets(note, home, paths) + PRELUDE + TRY
-    return dict(answers(place, level, code, view=VisiblePaths((), (), network=True)))
-
-
-def is_nothing(got: dict[str, Any], paths: Sequence[str]) -> bool:
-    """Whether every request was refused for the lack of a login, and nothing could be read."""
-    files = {got["login"], got["variables"]}
-    asked = {got[name] for name in (*paths, "as its page", "guess")}
-    return files <= {"PermissionError", "FileNotFoundError"} and asked == {401}
-
-
-def _targets(note: Note, home: Path, paths: Sequence[str]) -> str:
-    page, login = note.url.removesuffix("/api"), str(login_file(home))
-    return f"URL, LOGIN, PID, PATHS = {page!r}, {login!r}, {note.pid}, {list(paths)!r}\n"
-
-
+"""What is answered to somebody without the login, and what that one reads of its file and of the server's variables."""
 pytestmark = pytest.mark.slow
 PATHS = {
     "server": (
@@ -132,22 +97,17 @@ def served(
     shutil.copy(empty_mlflow, home / "mlflow.db")
     shutil.copy(empty_prefect, directory / "prefect.db")
     daemon = Daemon(directory, request.param)
-    with pytest.MonkeyPatch.context() as variables:
+    with pytest.MonkeyPatch.context() as variables, ExitStack() as stack:
         for name, value in {**server_process.QUIET, **HAS_BLOCK_TYPES}.items():
             variables.setenv(name, value)
-        with server_process.shared(directory) if request.param == "server" else mlflow_of(home):
-            note = daemon.living()
-            assert note is not None
-            yield Served(home, note, PATHS[request.param])
-
-
-@contextmanager
-def mlflow_of(home: Path) -> Iterator[None]:
-    try:
-        server_process.mlflow_server(home)
-        yield
-    finally:
-        Daemon(home / ".prefect", "mlflow").end()
+        stack.callback(daemon.end)
+        if request.param == "server":
+            stack.enter_context(server_process.shared(directory))
+        else:
+            server_process.mlflow_server(home)
+        note = daemon.living()
+        assert note is not None
+        yield Served(home, note, PATHS[request.param])
 
 
 def test_whoever_does_not_know_the_login_gets_nothing(served: Served) -> None:
@@ -175,11 +135,16 @@ def test_a_page_from_elsewhere_is_told_nothing_even_with_the_login(served: Serve
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_and_a_trial_with_a_network_get_nothing(served: Served, tmp_path: Path) -> None:
-    got = [of_another_user(served.note, served.home, served.paths)]
+    targets = {"URL": served.page, "LOGIN": str(login_file(served.home)), "PID": served.note.pid, "PATHS": served.paths}
+    code = "".join(f"{name} = {value!r}\n" for name, value in targets.items()) + ATTEMPTS
+    as_user = code.replace("BECOME", f"os.setgroups([]); os.setgid({USER}); os.setuid({USER})")
+    done = subprocess.run([sys.executable, "-I", "-c", as_user], capture_output=True, text=True, check=True)
+    got = {"another user": json.loads(done.stdout)}
     for level in SANDBOXED:
-        (place := tmp_path / level).mkdir()
-        got.append(of_a_trial(served.note, served.home, served.paths, place, level))
-    assert [each for each in got if not is_nothing(each, served.paths)] == []
+        view = VisiblePaths((), (), network=True)
+        got[level] = answers(tmp_path / level, level, code.replace("BECOME", ""), view)
+    for asked, read in got.values():
+        assert set(asked) == {401} and set(read) <= {"PermissionError", "FileNotFoundError"}, got
 
 
 def test_the_password_is_in_a_private_file_and_on_no_command_line(served: Served) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,41 +15,26 @@ from tests.support.processes import wait_for
 from tests.support.toy import nightshift
 from tests.support.web import Handler, serving
 
-# A receiver of notifications: a real webhook, which keeps what it is sent.
 
+class Hook(Handler):
+    """A receiver of notifications, `{"text": ...}`, which keeps their texts in order."""
 
-@dataclass
-class Received:
-    address: str
-    messages: list[str] = field(default_factory=list)
-    """The texts, in order."""
-
-
-class _Hook(Handler):
-    received: Received
+    messages: list[str]
 
     def do_POST(self) -> None:
-        self.received.messages.append(json.loads(self.body())["text"])
+        self.messages.append(json.loads(self.body())["text"])
         self.answer(200)
-
-
-@contextlib.contextmanager
-def webhook() -> Iterator[Received]:
-    """A web server that takes `{"text": ...}`."""
-    received = Received("")
-    with serving(_Hook, received=received) as url:
-        received.address = f"{url}/secret-path"
-        yield received
 
 
 TELLS = ["nightshift-tells-end", "nightshift-tells-waiting"]
 
 
 def test_every_block_of_the_name_gets_a_message_about_an_end_and_none_about_other_flows(lone_server: str) -> None:
-    with temporary_settings({PREFECT_API_URL: lone_server}), webhook() as hook:
+    messages: list[str] = []
+    with temporary_settings({PREFECT_API_URL: lone_server}), serving(Hook, messages=messages) as hook:
         assert not set(TELLS) & set(put_automations(lone_server)), "there is nobody to tell"
         block = CustomWebhookNotificationBlock(
-            name="nightshift", url=hook.address, json_data={"text": "{{subject}}\n{{body}}"}, headers=None, cookies=None
+            name="nightshift", url=hook, json_data={"text": "{{subject}}\n{{body}}"}, headers=None, cookies=None
         )
         block.save("nightshift")
         try:
@@ -64,8 +46,8 @@ def test_every_block_of_the_name_gets_a_message_about_an_end_and_none_about_othe
                 ("rerun", "gone", "CRASHED"),
             ):  # fmt: skip
                 end(lone_server, flow, name, state)
-            wait_for(lambda: len(hook.messages) >= 3)
-            assert sorted(message.splitlines()[:2] for message in hook.messages) == [
+            wait_for(lambda: len(messages) >= 3)
+            assert sorted(message.splitlines()[:2] for message in messages) == [
                 ["bad: Failed", "bad: it says why"], ["gone: Crashed", "gone: it says why"],
                 ["good: Completed", "good: it says why"],
             ]  # fmt: skip

@@ -25,6 +25,7 @@ from tasks.system.daemon import Daemon, Note, answers
 from tests.support.prefect_api import ask
 from tests.support.servers import HAS_BLOCK_TYPES, free_port
 
+CHECKOUT = Path(__file__).parents[2]
 NOWHERE = "http://127.0.0.1:9/api"
 OURS = f"http://127.0.0.1:{FIRST_PORT}/api"
 """Where our own server was before, in a note of it."""
@@ -105,9 +106,8 @@ with prefect_server(None, home()) as url:
 @contextlib.contextmanager
 def owner_of_a_server() -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process that started our own server and uses it; the server's address."""
-    root = Path(__file__).parents[2]
     command = [sys.executable, "-c", OWNER]
-    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         yield owner, owner.stdout.readline().strip()
         owner.kill()
@@ -150,9 +150,8 @@ def test_prefects_home_is_ours_and_no_profile_of_the_users_is_read(tmp_path: Pat
         f"settle_in(Path({str(tmp_path)!r}))\n"
         "import os; print(os.environ['PREFECT_HOME'], os.environ.get('PREFECT_PROFILE'))"
     )
-    root = Path(__file__).parents[2]
     environment = {**os.environ, "PREFECT_PROFILE": "cloud"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, env=environment, capture_output=True, text=True)
     assert done.stdout.split() == [str(tmp_path / ".prefect"), "ephemeral"], done.stderr
     assert (tmp_path / ".prefect").stat().st_mode & 0o777 == 0o700
 
@@ -167,6 +166,5 @@ def test_what_a_dead_server_was_not_told_holds_up_no_end(home: Path) -> None:
         f"    server_process.drain({NOWHERE!r})\n"
         "print('said'); server_process.leave(3)"
     )
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (3, "said\n"), done.stderr

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from environments.score import Guard, Score
-from tasks.stats.certificate import Certificate, Fresh, conclude, drift, level, shipped
+from tasks.stats.certificate import Certificate, Fresh, conclude, drift, level
 from tasks.stats.design import ALPHA, Arm, alpha_of, design_of, equal_arms, least_p, of_groups
 from tasks.stats.permutation import compare
 from tasks.trial import Run
@@ -142,14 +142,6 @@ def test_a_keep_is_certified_by_a_passed_certificate_of_its_own() -> None:
     assert level(tried((first,), 60.0), [passed]) is None, "it was not kept"
 
 
-def test_the_newest_certificate_that_passed_ships() -> None:
-    first, second = certified(1, BETTER, WORSE), certified(2, BETTER, WORSE, look=2)
-    third = certified(3, WORSE, BETTER, look=3)
-    assert shipped([]) is None and shipped([third]) is None
-    assert shipped([first, second]) == second
-    assert shipped(iter([first, second, third])) == second, "a later one that failed takes nothing back"
-
-
 DESIGN = of_groups(((3, 5), (5, 6)))
 
 
@@ -202,9 +194,6 @@ def test_the_searchs_runs_count_unless_the_machine_trains_further_by_now(before:
     found = drift(before, runs)
     assert words in found and bool(words) == bool(found)
     assert "several" in words or drift(before, runs, by_time=False) == ""
-
-
-# Several kinds of machine
 
 
 def from_machines(mine: str, theirs: str) -> Certificate:

@@ -21,20 +21,10 @@ from tasks.store import workspace
 from tasks.store.approval import Parked
 from tasks.store.ledger import FORMAT, Ledger, campaigns, check_name, free_name, machine
 from tasks.store.provenance import sources
-from tasks.store.workspace import TrialDir
-from tasks.system.files import write_atomic
-from tasks.trial import History, Trial, Usage
+from tasks.trial import History, Usage
 from tests.support.histories import tried
-from tests.support.ledgers import created
+from tests.support.ledgers import created, filled
 from tests.support.toy import quadratic
-
-
-def write(place: TrialDir, trial: Trial) -> None:
-    write_atomic(place.proposal, workspace.PROPOSAL.dump_json(trial.proposal).decode())
-    write_atomic(place.trial, workspace.TRIAL.dump_json(trial, indent=2).decode())
-
-
-# Names
 
 
 @pytest.mark.parametrize(
@@ -43,9 +33,6 @@ def write(place: TrialDir, trial: Trial) -> None:
 )
 def test_a_free_name_is_made_of_the_environments(environment: str, name: str) -> None:
     assert free_name(environment) == name == check_name(name)
-
-
-# The home
 
 
 def test_a_copied_home_holds_everything(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,9 +44,6 @@ def test_a_copied_home_holds_everything(tmp_path: Path, home: Path, monkeypatch:
     ledger = Ledger.open("n")
     ledger.verify()
     assert (ledger.campaign, ledger.environment.folder) == (first.campaign, tmp_path / "moved/n/environment")
-
-
-# The making of a campaign
 
 
 def test_a_half_made_campaign_is_none_and_the_next_creation_replaces_it(tmp_path: Path, home: Path) -> None:
@@ -86,9 +70,6 @@ def test_two_that_begin_one_campaign_at_once_share_it(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         ids = {ledger.campaign.campaign_id for ledger in pool.map(lambda _: spec.open(), range(4))}
     assert ids == {Ledger.open("n").campaign.campaign_id}
-
-
-# What is read back
 
 
 def test_a_campaign_file_of_a_newer_format_or_that_somebody_broke_is_refused(tmp_path: Path) -> None:
@@ -127,27 +108,21 @@ def test_a_campaign_that_goes_on_on_another_machine_says_so(tmp_path: Path) -> N
     assert [(one["before"], one["now"]) for one in ledger.events()] == [("before", machine())]
 
 
-# Attempts
-
-
 def test_history_has_each_trial_once_in_its_last_decided_attempt_in_the_order_of_the_decisions(ledger: Ledger) -> None:
     history: History = ()
     for score, order in ((3.0, 0), (None, 2), (2.0, 1)):
         history += (replace(tried(history, score), order=order),)
-        write(ledger.place_of(history[-1]), history[-1])
+    filled(ledger, history)
     ledger.place(3).workspace.mkdir(parents=True)  # under way
     assert [trial.number for trial in ledger.history()] == [0, 2, 1]
     assert ledger.begin_attempt(0) == 2
     assert ledger.pending_attempts() == {0: 2}
     assert [(trial.number, trial.attempt) for trial in ledger.history()] == [(0, 1), (2, 1), (1, 1)]
     again = replace(history[0], attempt=2, order=3)
-    write(ledger.place(0), again)
+    filled(ledger, (again,))
     assert ledger.pending_attempts() == {}
     assert [(trial.number, trial.attempt) for trial in ledger.history()] == [(2, 1), (1, 1), (0, 2)]
     assert workspace.TRIAL.validate_json(ledger.place(0, attempt=1).trial.read_bytes()) == history[0], "it stays"
-
-
-# What happened to proposals
 
 
 def test_costs_count_for_who_was_asked_and_trials_for_who_made_them() -> None:

@@ -18,7 +18,6 @@ class Finished:
     """Holds the campaign `one`. Nobody may write here: copy it."""
     printed: str
     """What its command printed."""
-    options: tuple[str, ...] = OPTIONS
 
 
 def finished_campaign(folder: Path, server: str) -> Finished:

@@ -32,9 +32,11 @@ def trusted(folder: Path) -> Path:
 
 
 def filled(ledger: Ledger, history: History) -> Ledger:
-    """The ledger, with these decided trials on disk, without their files."""
+    """The ledger, with these decided trials and their proposals on disk, without what their runs leave."""
     for trial in history:
-        write_atomic(ledger.place_of(trial).trial, workspace.TRIAL.dump_json(trial).decode())
+        place = ledger.place_of(trial)
+        write_atomic(place.proposal, workspace.PROPOSAL.dump_json(trial.proposal))
+        write_atomic(place.trial, workspace.TRIAL.dump_json(trial))
     return ledger
 
 

@@ -18,29 +18,20 @@ from tests.support.prefect_api import prefect_at
 T = TypeVar("T")
 
 
-def on_night(
-    url: str, ledger: Ledger, work: Callable[[Night], T], history: History | None = None,
-    show: Callable[[History], None] = lambda _: None,
-) -> T:  # fmt: skip
+def on_night(url: str, ledger: Ledger, work: Callable[[Night], T], history: History | None = None) -> T:
     """Hold a campaign as the flow `campaign` does, without its views, and do something with it.
 
     Args:
         history: The decided trials; None: those of the ledger.
-        show: Called with the history after each decision.
     """
     from prefect import flow, runtime
-
-    class Shown(Night):
-        def remember(self, history: History) -> None:
-            super().remember(history)
-            show(history)
 
     made: list[T] = []
 
     @flow(persist_result=False)
     def night(environment: str) -> None:
         with cancellable(), campaign_lock.hold(ledger, str(runtime.flow_run.id)), results_in(ledger.results):
-            one = Shown(spec_of(ledger), ledger, ledger.history() if history is None else history)
+            one = Night(spec_of(ledger), ledger, ledger.history() if history is None else history)
             try:
                 made.append(work(one))
             finally:

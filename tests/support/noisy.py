@@ -70,6 +70,14 @@ def campaign(folder: Path, name: str = "night", **asked: Any) -> Ledger:
     return CampaignSpec.of(environment=str(folder), name=name, tracking="off", **asked).open()
 
 
+def searched(ledger: Ledger, *params: Params, edit: str | None = None) -> Ledger:
+    """The campaign, with a baseline and these trials, each run and kept."""
+    settled(ledger, {})
+    for one in params:
+        settled(ledger, one, edit)
+    return ledger
+
+
 def settled(
     ledger: Ledger, params: Params, edit: str | None = None, kind: VerdictKind = "keep", luck: float = 0.0
 ) -> Trial:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -24,15 +23,6 @@ def ask(method: str, url: str, body: Any = None, auth: tuple[str, str] | None = 
         lambda: httpx.request(method, url, json=body, auth=auth, timeout=SQLITE_SECONDS).raise_for_status()
     )
     return answer.json() if answer.content else None
-
-
-def refusal(method: str, url: str, body: Any = None, auth: tuple[str, str] | None = None) -> httpx.Response:
-    """The answer of a server that refuses this."""
-    try:
-        answered = ask(method, url, body, auth)
-    except httpx.HTTPStatusError as error:
-        return error.response
-    raise AssertionError(f"{method} {url} is not refused: {answered}")
 
 
 def set_state(url: str, run: str, **state: Any) -> None:
@@ -54,15 +44,10 @@ def remove_automations(url: str) -> None:
 @contextlib.contextmanager
 def prefect_at(url: str, login: str | None = None) -> Iterator[None]:
     """Have the flows and tasks of this process run at that server."""
-    from prefect.settings import (
-        PREFECT_API_AUTH_STRING,
-        PREFECT_API_URL,
-        PREFECT_LOGGING_TO_API_ENABLED,
-        temporary_settings,
-    )
+    from prefect import settings
 
-    settings = {PREFECT_API_URL: url, PREFECT_LOGGING_TO_API_ENABLED: False, PREFECT_API_AUTH_STRING: login}
-    with temporary_settings(settings):
+    stated = {settings.PREFECT_API_URL: url, settings.PREFECT_API_AUTH_STRING: login}
+    with settings.temporary_settings({**stated, settings.PREFECT_LOGGING_TO_API_ENABLED: False}):
         yield
 
 
@@ -74,10 +59,6 @@ def put_automations(url: str, login: str | None = None, **periods: float) -> lis
     for each in plan["automations"]:
         trigger = each["trigger"]
         trigger["within"] = periods.get(each["name"].removeprefix("nightshift-"), trigger["within"])
-    with (
-        prefect_at(url, login), tempfile.NamedTemporaryFile("w") as file,
-        mock.patch.object(setup, "AUTOMATIONS", Path(file.name)),
-    ):  # fmt: skip
-        yaml.safe_dump(plan, file)
-        file.flush()
+    file = SimpleNamespace(read_text=lambda: yaml.safe_dump(plan))
+    with prefect_at(url, login), mock.patch.object(setup, "AUTOMATIONS", file):
         return setup.put_automations()

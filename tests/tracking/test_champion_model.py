@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flows.engine import certifying
 from tasks.serving.loaded import CannotPredict
 from tasks.stats.certificate import Certificate
-from tasks.store.ledger import CERTIFICATE, Ledger
+from tasks.store.ledger import Ledger
 from tasks.tracking import champion_model, sync
 from tasks.tracking.connection import Store
 from tests.support.champions import cart
@@ -76,8 +77,7 @@ def test_a_certified_champion_is_registered_once_and_its_folder_is_its_runs(stor
     assert sync.sync(ledger, store, "finished").problem == ""
     client = client_of(store)
     assert client.search_model_versions(f"name = '{MODEL}'") == [], "it is not certified"
-    (ledger.path / "certificates").mkdir()
-    (ledger.path / "certificates/1.json").write_bytes(CERTIFICATE.dump_json(proof()))
+    certifying.store(ledger, proof())
     for state in ("running", "finished"):
         assert sync.sync(ledger, store, state).problem == ""
     (_, run), (parent,) = runs_of(store, ledger), runs_of(store, ledger, "campaign")

@@ -17,7 +17,8 @@ import pytest
 
 from environments.plugins import Refused
 from environments.score import Score
-from tasks.store.ledger import CERTIFICATE, Ledger
+from flows.engine import certifying
+from tasks.store.ledger import Ledger
 from tasks.tracking import campaign_run, sync, trial_run
 from tasks.tracking.connection import Store, locate
 from tasks.tracking.trial_run import curves
@@ -119,9 +120,6 @@ def test_another_attempt_is_another_run_and_the_first_says_that_it_counts_no_mor
     assert new.info.run_name == "0001.2 keep 2.2 n"
 
 
-# What MLflow does not take
-
-
 def test_files_that_cannot_be_uploaded_hold_back_no_figures_and_no_other_trial(
     ledger: Ledger, store: Store, home: Path
 ) -> None:
@@ -189,21 +187,18 @@ def test_the_best_score_so_far_is_a_curve_over_trials(ledger: Ledger, store: Sto
     assert "2 trials" in parent.data.tags["mlflow.note.content"]
 
 
-def prove(ledger: Ledger, name: str, mine: tuple[float | None, ...], **more: object) -> None:
-    folder = ledger.path / "certificates"
-    folder.mkdir(exist_ok=True)
-    one = certified(1, mine, (3.0, 3.1, 2.9, 3.0), higher_is_better=False, error=0.05, **more)  # type: ignore[arg-type]
-    (folder / f"{name}.json").write_bytes(CERTIFICATE.dump_json(one))
+def prove(ledger: Ledger, mine: tuple[float, ...], **more: Any) -> None:
+    certifying.store(ledger, certified(1, mine, (3.0, 3.1, 2.9, 3.0), higher_is_better=False, error=0.05, **more))
 
 
 def test_certificates_are_figures_and_words(ledger: Ledger, store: Store) -> None:
     night(ledger, 3.0, 2.0)
-    prove(ledger, "1", (3.0, 2.9, 3.1, 3.0))
+    prove(ledger, (3.0, 2.9, 3.1, 3.0))
     recorded(ledger, store)
     (parent,) = runs_of(store, ledger, "campaign")
     assert parent.data.tags["certified"] == "no"
-    prove(ledger, "2", (2.0, 2.1, 1.9, 2.0), look=2)
-    prove(ledger, "1-on-lander", (2.0, 2.1, 1.9, 2.0), on="lander")
+    prove(ledger, (2.0, 2.1, 1.9, 2.0), look=2)
+    prove(ledger, (2.0, 2.1, 1.9, 2.0), on="lander")
     recorded(ledger, store)
     (parent,) = runs_of(store, ledger, "campaign")
     found = points_of(store, parent)
@@ -213,9 +208,6 @@ def test_certificates_are_figures_and_words(ledger: Ledger, store: Store) -> Non
     assert round(parent.data.metrics["transfer/lander/gain"], 6) == 1.0
     assert "trial 1 certified" in parent.data.tags["mlflow.note.content"]
     assert runs_of(store, ledger)[1].data.tags["level"] == "certified"
-
-
-# Links
 
 
 def test_links_land_on_the_trials_best_first(ledger: Ledger, store: Store) -> None:
@@ -285,6 +277,8 @@ def test_lines_that_are_no_reports_and_values_that_are_no_numbers_are_passed_ove
     ]
     path = written(tmp_path, *lines, report(7, 2.0, a=3.0), '{"step": 8, "metrics": {"a": 4')
     assert curves(path, 1000) == [MetricPoint("train/a", 3.0, 3000, 7)]
+    (tmp_path / "link.jsonl").symlink_to(path)
+    assert curves(tmp_path / "link.jsonl", 1000) == [], "no link is followed"
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_end(tmp_path: Path) -> None:
@@ -292,9 +286,3 @@ def test_a_long_curve_is_thinned_and_keeps_its_end(tmp_path: Path) -> None:
     steps = [point.step for point in curves(path, 0)]
     assert len(steps) <= trial_run.CURVE_POINTS and steps[-1] == 1000
     assert {after - before for before, after in pairwise(steps)} == {6}
-
-
-def test_a_report_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:
-    path = written(tmp_path, report(a=1.0))
-    (tmp_path / "link.jsonl").symlink_to(path)
-    assert curves(tmp_path / "link.jsonl", 0) == []

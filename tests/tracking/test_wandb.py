@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.store.ledger import CERTIFICATE, Ledger
+from flows.engine.certifying import store
+from tasks.store.ledger import Ledger
 from tasks.tracking.background import Background
 from tasks.tracking.sync import sync
 from tests.support.histories import certified
@@ -49,9 +50,7 @@ def test_a_trial_is_one_run_however_often_it_is_sent_and_a_champions_has_its_cer
     for word in (b"nights", b"learning_rate", b"train/m/0", b"312.5", b"verdict"):
         assert word in first[1].read_bytes()
     assert sync(ledger, None, "running").problem == "" and runs(ledger) == first
-    (ledger.path / "certificates").mkdir()
-    proof = certified(7, (9.0, 9.1, 9.2, 9.3), (1.0, 1.1, 1.2, 1.3))
-    (ledger.path / "certificates/1.json").write_bytes(CERTIFICATE.dump_json(proof))
+    store(ledger, certified(7, (9.0, 9.1, 9.2, 9.3), (1.0, 1.1, 1.2, 1.3)))
     next((ledger.path / "wandb").glob("*-0000-1.digest")).unlink()
     assert sync(ledger, None, "finished").problem == "", "the first of them was cut off by a kill"
     assert [path.name for path in runs(ledger)] == [path.name for path in first]

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from environments.score import Guard
-from flows.engine import certifying
 from flows.engine.certifying import store
 from flows.status import document, summary
 from flows.views import overview
@@ -24,7 +23,8 @@ from tasks.trial import History
 from tests.support.histories import certified, search, tried
 from tests.support.ledgers import created, filled
 
-PASSED = certified(2, [190, 205, 182], [84, 70, 95])
+CLEAR = [190, 205, 182], [84, 70, 95]
+PASSED = certified(2, *CLEAR)
 FAILED = certified(2, [120, 85, 99], [84, 70, 95])
 
 
@@ -39,7 +39,7 @@ def ended(tmp_path: Path, history: History, *certificates: Certificate, state: s
     """A campaign with these trials and certificates, as its directory has them."""
     ledger = filled(created(tmp_path, **spec), history)
     for certificate in certificates:
-        certifying.store(ledger, certificate)
+        store(ledger, certificate)
     ledger.event("life", pid=1)
     ledger.event("end", state=state, reason="all 2 trials done")
     return ledger
@@ -56,6 +56,7 @@ def ended(tmp_path: Path, history: History, *certificates: Certificate, state: s
         ("certify", "finished", [], up()[:2], ("baseline", 0)),
         ("greedy", "finished", [], up(), ("champion", 2)),
         ("certify", "finished", [PASSED, certified(2, [9, 8], [9, 8], look=2)], up(), ("champion", 2)),
+        ("certify", "finished", [certified(1, *CLEAR), certified(2, *CLEAR, look=2)], up(), ("champion", 2)),
         ("greedy", "finished", [FAILED], (*up(), tried(up(), 220.0)), ("champion", 3)),
     ],
 )
