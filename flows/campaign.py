@@ -48,6 +48,7 @@ def search(night: Night, only: int | None = None) -> Stop:
         while not stop and len(under_way) < night.spec.parallel and (coming := next_attempt(night, under_way, ask)):
             if isinstance(coming, Attempt):
                 under_way.append(coming)
+                stop = reached(night, under_way, only)
             else:
                 stop = coming
         if stop and not under_way:

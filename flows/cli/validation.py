@@ -108,3 +108,7 @@ def _of_program(environment: Environment) -> Iterator[str]:
                 f"parameter {name!r} stands neither in train_cmd nor in a file of the program, so nothing reads it: "
                 f"add an argument such as --{name} {{{name}}}, or read it from config.json"
             )
+    switches = [name for name, parameter in environment.space.items() if isinstance(parameter.default, bool)]
+    if switches and "type=bool" in text:  # of argparse
+        remedy = f"have an action, and write {{{switches[0]}:--{switches[0]}}}"
+        yield f"argparse's type=bool takes every text as true, 'False' too: {remedy}"

@@ -75,3 +75,9 @@ def test_a_fault_of_the_machine_in_one_trial_ends_the_other_at_once_and_leaves_n
     interrupt.check()  # the next campaign of this process may run
     assert on_night(server, ledger, search).state == "finished"
     assert {(trial.number, trial.attempt) for trial in ledger.history()} == {(0, 1), (1, 1), (2, 1)}
+
+
+def test_a_free_place_is_left_empty_when_the_last_trial_is_under_way(tmp_path: Path, server: str) -> None:
+    ledger = created(tmp_path, "one", rule="greedy", trials=1, parallel=2, tracking="off")
+    assert on_night(server, ledger, search).state == "finished"
+    assert [trial.number for trial in ledger.history()] == [0, 1]

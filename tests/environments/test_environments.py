@@ -17,7 +17,7 @@ from flows.cli.problems import env_new
 from flows.cli.validation import warnings
 from flows.spec.environment import checked_environment
 from tasks.store.workspace import fill, trainer_files
-from tests.support.toy import QUADRATIC, nightshift, quadratic
+from tests.support.toy import FIT, QUADRATIC, nightshift, quadratic
 
 BUNDLED = environments.bundled()
 
@@ -184,3 +184,6 @@ def test_a_switch_and_a_dotted_name_are_read_in_a_command(tmp_path: Path) -> Non
     dotted = '[space."model.lr"]\ntype = "float"\nlow = 0.0\nhigh = 1.0\ndefault = 0.5\n'
     toml = QUADRATIC.replace("--x {x}", "--x {x} {amp:--amp} --model.lr {model.lr}") + switch + dotted
     assert warnings(environments.load(quadratic(tmp_path / "quad", toml=toml))) == []
+    always = FIT + "\nparser.add_argument('--amp', type=bool)"
+    (warning,) = warnings(environments.load(quadratic(tmp_path / "bool", always, toml=toml)))
+    assert "type=bool" in warning and "{amp:--amp}" in warning
