@@ -24,7 +24,6 @@ import sys
 import time
 import tomllib
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,32 +80,16 @@ def quality_of(file: Path) -> float:
     return float(struct.unpack("<f", file.read_bytes()[-4:])[0])
 
 
-def laid_over(below: Config, above: Config) -> Config:
-    """Tables are merged; everything else is replaced, lists as a whole."""
-    merged = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = laid_over(merged[key], value) if both else value
-    return merged
-
-
-def for_ever() -> None:
-    """Do nothing until the process is ended."""
-    while True:
-        time.sleep(3600)
-
-
 def rl(arguments: list[str]) -> int:
     """Reads and checks the configuration, then trains; the exit status."""
-    config: Config = {}
-    for sign, path in pairwise(arguments):
-        if sign == "@":
-            config = laid_over(config, tomllib.loads(Path(path).read_text()))
+    tuned, config = (tomllib.loads(Path(path).read_text()) for path in arguments[1:4:2])
+    # The second file is laid over the first.
+    sizes = tuned.get("orchestrator", {}) | config["orchestrator"]
     folder = Path(config["output_dir"], config["run"]["name"])
     faults = json.loads((CHECKOUT / "faults.json").read_text())
     trial = re.search(r"/trials/0*(\d+)", str(folder))
     mode = faults.get(trial[1], "normal") if trial else "normal"
-    batch, group = (config["orchestrator"].get(name, 1) for name in ("batch_size", "group_size"))
+    batch, group = (sizes.get(name, 1) for name in ("batch_size", "group_size"))
     if mode == "refused" or batch % group:
         wrong = f"orchestrator\n  Value error, batch_size {batch} must be divisible by group_size {group}"
         sys.stderr.write(f"1 validation error(s) for RLConfig\n{wrong}\n")
@@ -150,11 +133,11 @@ def trained(folder: Path, config: Config, mode: str) -> dict[str, str]:
     if mode == "GPU taken":
         return {"inference": "ValueError: Free memory on device (3/79 GiB) is less than desired GPU memory utilization"}
     if mode == "hangs at start":
-        for_ever()
+        signal.pause()
     hand_on(folder, 0, quality)
     for step in range(1, int(config.get("max_steps") or 10**6) + 1):
         if (mode, step) == ("stalls", 4):
-            for_ever()
+            signal.pause()
         if (mode, step) == ("out of memory", 2):
             return {"trainer": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB."}
         quality = min(quality + 0.01, 0.99)
