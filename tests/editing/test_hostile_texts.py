@@ -31,7 +31,6 @@ PROGRAMS = {
     "a long f-string": f"x = 1\ny = f'{'{x}' * 60_000}'\n",
     "a constant": "x = 9**9**9\n",
     "a lone surrogate": "x = 1\n\ud800\n",
-    "another encoding": "# -*- coding: utf-7 -*-\nx = 1\n",
 }
 DIFFS = {
     "hunks in one place": HEAD + "@@ -1,1 +1,1 @@\n-x = 1\n+x = 1\n" * 8_000,

@@ -29,6 +29,7 @@ from tests.support.trainer_process import config, progress, train
 
 torch, nn = LazyModule("torch"), LazyModule("torch.nn")
 ppo, sac = LazyModule("tasks.trainers.ppo"), LazyModule("tasks.trainers.sac")
+BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
 
 
 def agent_for(observations: int, actions: int, discrete: bool, **more: Any) -> ppo.Agent:
@@ -257,8 +258,7 @@ def test_a_remembered_transition_leads_to_where_the_episode_ended(
 ) -> None:
     rows: list[Any] = []
     monkeypatch.setattr(sac.Memory, "add", lambda memory, *parts: rows.append(torch.cat(parts, -1)[0]))
-    params, box = {"random_steps": 9, "updates_per_step": 0.0}, gym.spaces.Box(-1, 1, (1,), np.float32)
-    kwargs = {"terminates": terminates, "action_space": box}
+    params, kwargs = {"random_steps": 9, "updates_per_step": 0.0}, {"terminates": terminates, "action_space": BOX}
     train(sac, config(tmp_path, "Ticks-v0", steps=10, params=params, kwargs=kwargs))
     where, _, later, rewards, terminated = torch.stack(rows).split(1, -1)
     assert where[:, 0].tolist() == [50, 1] * 5
@@ -274,7 +274,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "ppo": {"num_steps": 16},
     "sac": {"random_steps": 50, "batch": 8, "learning_rate": 0.1, "hidden": 16},
 }
-BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
 
 
 @pytest.fixture(params=SMALL)
