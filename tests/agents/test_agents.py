@@ -91,31 +91,21 @@ def test_it_is_handed_the_champion_in_a_folder_of_its_own_far_from_everything(pl
     assert "train.py, lib/model.py, lib/new.py" in task and "Find the minimum." in task and "optimizer.step" in task
 
 
-def test_of_the_variables_it_sees_only_those_on_the_list(
+def test_of_the_variables_it_sees_only_those_on_the_list_and_no_command_line_shows_them(
     play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "AWS_SECRET", scripted_agent.CANARY, "NIGHTSHIFT_HOME"):
         monkeypatch.setenv(name, f"value-of-{name}")
-    for name, options in (("claude", {}), ("codex", {}), ("claude", {"environment": [scripted_agent.CANARY]})):
-        play("edit", name, told=brief(tmp_path, seed=len(str(options))), **options)
+    mine = {"command": ["mine", "{model}"], "model": "large", "environment": [scripted_agent.CANARY]}
+    for name, options in {"claude": {}, "codex": {}, "mine": mine}.items():
+        play("edit", name, **options)
     asked: list[Any] = scripted_agent.asked(tmp_path / "bin")
     assert {"exec", "--json", "--sandbox", "workspace-write"} <= {*asked[1]["arguments"]}
+    assert asked[2]["arguments"] == ["large"]
     for facts, key in zip(asked, ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", scripted_agent.CANARY), strict=True):
         assert [name for name, value in facts["variables"].items() if value.startswith("value-of-")] == [key]
         assert facts["variables"]["HOME"] == os.environ["HOME"]
-
-
-def test_no_command_line_shows_a_variable(play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(scripted_agent.CANARY, "sk-not-to-be-seen")
-    look = (
-        "import os, pathlib\nabove = pathlib.Path(f'/proc/{os.getppid()}/cmdline').read_bytes()\n"
-        "own = pathlib.Path('/proc/self/cmdline').read_bytes()\npathlib.Path('train.py').write_text((above + own).hex())"
-    )
-    files = agent(command=["python3", "-c", look], environment=[scripted_agent.CANARY]).propose(brief(tmp_path)).files  # type: ignore[union-attr]
-    assert files is not None
-    lines = bytes.fromhex(files["train.py"])
-    assert b"supervisor.py" in lines and b"own = " in lines
-    assert b"sk-not-to-be-seen" not in lines and b"sk-not-to-be-seen".hex().encode() not in lines
+        assert "supervisor.py" in facts["lines"] and "value-of-" not in facts["lines"]
 
 
 def with_another_task(train: Path) -> None:

@@ -7,10 +7,9 @@ import os
 import re
 import shutil
 import subprocess
-from abc import ABC, abstractmethod
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -22,27 +21,28 @@ from tests.support.web import Handler, serving
 Steps = Generator[Any, str, str]
 
 
-class ScriptedModel(ABC):
-    """An endpoint on a free port of the loopback interface, from `with` on.
+class ScriptedModel(Handler):
+    """`steps` yields what the model asks for, is sent what came of it, and returns its last message."""
 
-    `steps` yields what the model asks for, is sent what came of it, and returns its last message.
-    """
+    steps: Steps
+    requests: list[dict[str, Any]]
 
-    def __init__(self, steps: Steps) -> None:
-        self.steps = steps
-        self.requests: list[dict[str, Any]] = []
+    def do_POST(self) -> None:
+        asked = json.loads(self.body())
+        if "count_tokens" in self.path:
+            self.answer(200, b'{"input_tokens": 10}', Content_Type="application/json")
+            return
+        events = [f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in self.events(asked)]
+        self.answer(200, "".join(events).encode(), Content_Type="text/event-stream")
 
-    def __enter__(self) -> Self:
-        self._serving = serving(_Handler, model=self)
-        self.url = self._serving.__enter__()
-        return self
+    def do_GET(self) -> None:
+        self.answer(200, b"{}", Content_Type="application/json")
 
-    def __exit__(self, *_: object) -> None:
-        self._serving.__exit__(None, None, None)
+    do_HEAD = do_GET
 
-    @abstractmethod
-    def answer(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
-        """The events of the answer to one request."""
+    def events(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
+        """Those of the answer to one request."""
+        raise NotImplementedError
 
     def step(self, asked: dict[str, Any], outputs: list[str]) -> tuple[Any, str]:
         """What is asked for next, after what came of everything before, or else the last words."""
@@ -55,30 +55,8 @@ class ScriptedModel(ABC):
             return None, f"I give up: {over!r}"
 
 
-class _Handler(Handler):
-    model: ScriptedModel
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.body())
-        if "count_tokens" in self.path:
-            self.answer(200, b'{"input_tokens": 10}', Content_Type="application/json")
-            return
-        events = [f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in self.model.answer(asked)]
-        self.answer(200, "".join(events).encode(), Content_Type="text/event-stream")
-
-    def do_GET(self) -> None:
-        self.answer(200, b"{}", Content_Type="application/json")
-
-    do_HEAD = do_GET
-
-
 class ClaudeModel(ScriptedModel):
-    @property
-    def variables(self) -> dict[str, str]:
-        """What Claude Code needs to know of it."""
-        return {"ANTHROPIC_BASE_URL": self.url, "ANTHROPIC_API_KEY": "scripted-key-0000"}
-
-    def answer(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    def events(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
         if not asked.get("tools"):  # a title for the conversation, and the like
             return message({"type": "text", "text": "none"}, asked["model"], "end_turn")
         last = asked["messages"][-1]["content"]
@@ -111,16 +89,7 @@ def message(block: dict[str, Any], model: str, reason: str) -> list[dict[str, An
 
 
 class CodexModel(ScriptedModel):
-    def at_home(self, home: Path) -> Path:
-        """A home of Codex's whose settings name this model, with nothing else in it."""
-        home.mkdir(parents=True)
-        (home / "config.toml").write_text(
-            'model = "scripted"\nmodel_provider = "here"\n[model_providers.here]\nname = "here"\n'
-            f'base_url = "{self.url}/v1"\nwire_api = "responses"\n'
-        )
-        return home
-
-    def answer(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    def events(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
         number = len(self.requests)
         outputs = [str(one["output"]) for one in asked["input"] if one["type"] == "function_call_output"]
         wanted, said = self.step(asked, outputs)
@@ -136,6 +105,16 @@ class CodexModel(ScriptedModel):
             {"type": "response.output_item.done", "item": item},
             {"type": "response.completed", "response": response},
         ]
+
+
+def at_home(url: str, home: Path) -> str:
+    """A home of Codex's whose settings name a scripted model, with nothing else in it."""
+    home.mkdir(parents=True)
+    (home / "config.toml").write_text(
+        'model = "scripted"\nmodel_provider = "here"\n[model_providers.here]\nname = "here"\n'
+        f'base_url = "{url}/v1"\nwire_api = "responses"\n'
+    )
+    return str(home)
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -187,20 +166,18 @@ def researcher() -> Steps:
 
 @needs_codex
 def test_an_agent_that_reads_the_skill_drives_a_campaign_of_five_edits(tmp_path: Path, home: Path, server: str) -> None:
-    place, user = tmp_path / "project", tmp_path / "user"
+    place, user, requests = tmp_path / "project", tmp_path / "user", list[dict[str, Any]]()
     quadratic(place / "problem")
     assert FIT.count('{"x": args.x}') == 1
-    with CodexModel(researcher()) as model:
-        own = {"HOME": str(user), "CODEX_HOME": str(model.at_home(user / ".codex")), "PREFECT_API_URL": server}
+    with serving(CodexModel, steps=researcher(), requests=requests) as url:
+        own = {"HOME": str(user), "CODEX_HOME": at_home(url, user / ".codex"), "PREFECT_API_URL": server}
         variables = {**os.environ, **own}
         subprocess.run([*command("skill", "install")], cwd=place, env=variables, check=True)
         done = subprocess.run(
             ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Improve ./problem."],
             cwd=place, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=800,
         )  # fmt: skip
-    assert "nightshift: Improve the score of a training program" in json.dumps(model.requests[0]), (
-        "the skill is offered"
-    )
+    assert "nightshift: Improve the score of a training program" in json.dumps(requests[0]), "the skill is offered"
     assert (home / "night").is_dir(), (done.stdout, done.stderr)
     known = status("night")
     assert known["state"] == "finished", (known["reason"], done.stdout)
@@ -221,8 +198,8 @@ def proposer() -> Steps:
 
 @needs_codex
 def test_it_proposes_as_the_agent_of_a_campaign(tmp_path: Path, home: Path, server: str) -> None:
-    with CodexModel(proposer()) as model:
-        night(tmp_path, server, "codex", CODEX_HOME=str(model.at_home(tmp_path / "codex")))
+    with serving(CodexModel, steps=proposer(), requests=[]) as url:
+        night(tmp_path, server, "codex", CODEX_HOME=at_home(url, tmp_path / "codex"))
 
 
 def night(tmp_path: Path, server: str, name: str, **variables: str) -> dict[str, Any]:
@@ -255,8 +232,9 @@ def editor(seen: list[str]) -> Steps:
 )
 def test_it_edits_and_says_why_and_what_it_costs_and_runs_no_command(tmp_path: Path, home: Path, server: str) -> None:
     seen = list[str]()
-    with ClaudeModel(editor(seen)) as model:
-        trial = night(tmp_path, server, "claude", CLAUDE_CONFIG_DIR=str(tmp_path / "claude"), **model.variables)
+    with serving(ClaudeModel, steps=editor(seen), requests=[]) as url:
+        own = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "scripted-key-0000"}
+        trial = night(tmp_path, server, "claude", CLAUDE_CONFIG_DIR=str(tmp_path / "claude"), **own)
     assert "One less is better." in json.dumps(trial)
     assert trial["usd"] and trial["usd"] > 0, "Claude Code states a price itself"
     assert seen and not list(tmp_path.rglob("escaped")), seen

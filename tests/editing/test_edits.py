@@ -72,15 +72,11 @@ def new_file(name: str, mode: str = "100644", content: str = "x") -> str:
 def test_a_good_edit_is_applied_and_changes_nothing_else(place: Path, problem: Environment) -> None:
     (place / "train.py").chmod(0o755)
     before = contents(place)
-    edit(place, problem, GOOD)
+    edit(place, problem, git_diff("train.py", "train.py", body=GOOD) + new_file("lib/net.py", content="net"))
+    assert (place / "lib/net.py").read_text() == "net\n"
+    (place / "lib/net.py").unlink()
     mode, text = before[Path("train.py")]
     assert contents(place) == {**before, Path("train.py"): (mode, text.replace(b"line = 3\n", b"LINE = 3\n"))}
-
-
-@pytest.mark.parametrize("head", ["", "diff --git a/lib/net.py b/lib/net.py\nnew file mode 100644\n"])
-def test_an_edit_may_add_a_file_that_is_editable(place: Path, problem: Environment, head: str) -> None:
-    edit(place, problem, head + "--- /dev/null\n+++ b/lib/net.py\n@@ -0,0 +1,1 @@\n+net\n")
-    assert (place / "lib/net.py").read_text() == "net\n"
 
 
 GONE = "--- a/train.py\n+++ /dev/null\n@@ -1,12 +0,0 @@\n" + PROGRAM.replace("line", "-line")

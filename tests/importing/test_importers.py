@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,11 +13,13 @@ import environments
 from environments import Environment
 from environments.plugins import Refused
 from environments.score import Score
+from environments.space import Value
 from flows.cli.problems import import_environment
 from flows.cli.validation import warnings
 from tasks.evaluate import judge_run
+from tasks.importing import Imported
 from tasks.store.workspace import TrialDir
-from tasks.train import run_program
+from tasks.train import ReasonToStop, run_program
 from tasks.trial import Proposal, Run
 from tests.support.toy import SANDBOX, folder_of
 
@@ -110,14 +109,20 @@ def target(tmp_path: Path) -> Path:
     return folder_of(tmp_path / "theirs/examples/tiny", files)
 
 
-def imported_from(place: Path, to: Path) -> Environment:
-    import_environment(str(place), to)
-    return environments.load(to)
+def brought(place: Path | str, to: Path) -> tuple[Environment, Imported]:
+    """The environment that an original becomes, and the account of it."""
+    _, made = import_environment(str(place), to)
+    return environments.load(to), made
 
 
-def run(environment: Environment, folder: Path, edit: str | None = None, **params: float) -> tuple[Run, Score]:
+def run(
+    environment: Environment, folder: Path, edit: str | None = None, reason_to_stop: ReasonToStop | None = None,
+    **params: Value,
+) -> tuple[Run, Score]:  # fmt: skip
     place, proposal = TrialDir(folder), Proposal({**environment.defaults, **params}, edit=edit)
-    done = run_program("import/1", environment, SANDBOX, environment.folder, place, proposal, seed=7)
+    done = run_program(
+        "import/1", environment, SANDBOX, environment.folder, place, proposal, seed=7, reason_to_stop=reason_to_stop
+    )
     return done, judge_run("import/1", environment, SANDBOX, place, done, seed=2)
 
 
@@ -130,7 +135,7 @@ def edit(text: str) -> str:
 def test_a_folder_like_karpathys_runs_unchanged_and_its_metric_line_is_the_score(
     karpathy_like: Path, tmp_path: Path
 ) -> None:
-    environment = imported_from(karpathy_like, tmp_path / "here")
+    environment, made = brought(karpathy_like, tmp_path / "here")
     assert (environment.metric, environment.direction, environment.budget_seconds) == ("val_loss", "minimize", 300)
     assert environment.editable == ("repository/train.py",)
     assert environment.readable == (str(tmp_path / "home/.cache/tiny-research"),)
@@ -138,17 +143,15 @@ def test_a_folder_like_karpathys_runs_unchanged_and_its_metric_line_is_the_score
     assert (tmp_path / "here/repository/train.py").read_text() == TRAIN
     for name in (".git", "link"):
         assert not (tmp_path / "here/repository" / name).exists()
-    assert warnings(environment) == [] and "link: not copied" in (tmp_path / "here/imported.md").read_text()
+    assert warnings(environment) == [] and "link" in [term.theirs for term in made.left]
 
     short = environments.load(tmp_path / "here", {"budget_seconds": 0.3})
     done, score = run(short, tmp_path / "0000")
     assert (done.status, score.value) == ("finished", 0.5), (done.error, score.error)
     assert score.also["seconds"] < 5 and score.also["seed"] == 7  # SIGTERM ended its training, not what follows it
     assert run(short, tmp_path / "0001", LEARNING_RATE=0.25)[1].value == 0.25
-    assert (
-        run(short, tmp_path / "0002", edit(TRAIN.replace("LEARNING_RATE = 0.5", "LEARNING_RATE = 0.75")))[1].value
-        == 0.75
-    )
+    faster = edit(TRAIN.replace("LEARNING_RATE = 0.5", "LEARNING_RATE = 0.75"))
+    assert run(short, tmp_path / "0002", faster)[1].value == 0.75
     done, _ = run(short, tmp_path / "0003", edit(TRAIN.replace("LEARNING_RATE", "rate")), LEARNING_RATE=0.25)
     assert done.status == "crash" and "assigns no LEARNING_RATE" in (tmp_path / "0003/log.txt").read_text()
 
@@ -156,14 +159,13 @@ def test_a_folder_like_karpathys_runs_unchanged_and_its_metric_line_is_the_score
 def test_a_configuration_becomes_options_and_its_commands_run_with_their_variables_and_reports(
     target: Path, tmp_path: Path
 ) -> None:
-    _, made = import_environment(str(target / "config.yaml"), tmp_path / "here")
+    environment, made = brought(target / "config.yaml", tmp_path / "here")
     options = "--proposer random_search --seed 3 --trials 16 --hours 2 --parallel 2 --cancel curve"
     assert shlex.join(made.options) == options and made.warnings
     left = " ".join(term.theirs for term in made.left)
     for key in ("controller.parallel.resources", "intra_iteration_cancel.min_steps", "telemetry"):
         assert key in left
     assert "policy.params" not in left
-    environment = environments.load(tmp_path / "here")
     assert environment.defaults == {"x": 2} and environment.editable == () and environment.budget_seconds == 20
     done, score = run(environment, tmp_path / "0000", x=0.5)
     assert done.status == "finished", (tmp_path / "0000/log.txt").read_text()
@@ -174,8 +176,7 @@ def test_a_configuration_becomes_options_and_its_commands_run_with_their_variabl
 def test_an_evaluation_by_a_file_that_is_not_edited_is_the_frozen_judge(target: Path, tmp_path: Path) -> None:
     edited = "  eval_cmd: python3 measure.py\npolicy: {mutable_file: examples/tiny/train.py, "
     (target / "config.yaml").write_text(CONFIG.replace("policy: {", edited))
-    _, made = import_environment(str(target), tmp_path / "here")
-    environment = environments.load(tmp_path / "here")
+    environment, made = brought(target, tmp_path / "here")
     assert made.warnings == () and environment.editable == ("repository/train.py",)
     assert environment.required_calls == ("emit_progress",)
     _, score = run(environment, tmp_path / "0000", x=0.5)
@@ -183,21 +184,16 @@ def test_an_evaluation_by_a_file_that_is_not_edited_is_the_frozen_judge(target: 
 
 
 def test_a_cancelled_training_ends_by_its_own_next_report(target: Path, tmp_path: Path) -> None:
-    imported_from(target, tmp_path / "here")
-    (tmp_path / "here/repository/train.py").write_text(
+    (target / "train.py").write_text(
         "import time\nfrom autoresearch_rl import emit_progress\n"
         "while True:\n    emit_progress(step=1, step_target=9, metrics={'val_loss': 1})\n    time.sleep(0.02)\n"
     )
-    out = tmp_path / "out"
-    out.mkdir()
-    config = {"params": {"x": 2}, "seed": 1, "out": str(out), "budget_steps": 1000}
-    (tmp_path / "here/config.json").write_text(json.dumps(config))
-    (tmp_path / "here/cancel").write_text("hopeless")
-    scratch = {**os.environ, "TMPDIR": str(tmp_path)}
-    status = subprocess.run([sys.executable, "train.py"], cwd=tmp_path / "here", env=scratch, timeout=60).returncode
-    assert status == 42
-    assert json.loads((out / "run/control.json").read_text()) == {"action": "cancel", "reason": "hopeless"}
-    assert json.loads((out / "progress.jsonl").read_text().splitlines()[1])["step"] == 111
+    environment, _ = brought(target, tmp_path / "here")
+    done, _ = run(environment, tmp_path / "0000", reason_to_stop=lambda curve: "hopeless")
+    assert (done.status, done.steps) == ("cancelled", 111)
+    told = json.loads((tmp_path / "0000/out/run/control.json").read_text())
+    assert told == {"action": "cancel", "reason": "hopeless\n"}
+    assert "had not ended" not in (tmp_path / "0000/log.txt").read_text(), "no signal was needed"
 
 
 @pytest.mark.parametrize(
@@ -226,10 +222,11 @@ def test_a_run_that_diverged_or_had_not_ended_in_time_is_not_scored_by_what_it_s
     for ends, expected in ("", 2.31), ("val_loss: nan\n", None):
         lines = f"step 1 | val_loss: 2.31 | loss: info\n{ends}"
         (karpathy_like / "train.py").write_text(f"import prepare\nSEED = 1\nprint({lines!r})\n")
-        done, score = run(imported_from(karpathy_like, tmp_path / f"here{ends[:3]}"), tmp_path / f"0000{ends[:3]}")
+        environment, _ = brought(karpathy_like, tmp_path / f"here{ends[:3]}")
+        done, score = run(environment, tmp_path / f"0000{ends[:3]}")
         assert score.value == expected and (done.status == "finished") == (score.value is not None), done.error
     (target / "train.py").write_text("import time\nprint('val_loss=1.0', flush=True)\ntime.sleep(60)\n")
-    imported_from(target, tmp_path / "there")
+    brought(target, tmp_path / "there")
     done, score = run(environments.load(tmp_path / "there", {"budget_seconds": 0.2}), tmp_path / "0001")
     assert done.status == "crash" and "had not ended" in str(done.error) and score.value is None
 
@@ -273,7 +270,7 @@ def auto_rl(folder: Path, train: str) -> Path:
 
 @pytest.mark.slow
 def test_the_judge_plays_the_agent_and_ignores_the_printed_score(tmp_path: Path) -> None:
-    imported_from(auto_rl(tmp_path / "theirs", AGENT.replace("GAIN = 0.0", "GAIN = 1.0")), tmp_path / "here")
+    brought(auto_rl(tmp_path / "theirs", AGENT.replace("GAIN = 0.0", "GAIN = 1.0")), tmp_path / "here")
     environment = environments.load(tmp_path / "here", {"budget_seconds": 1})
     assert (environment.metric, environment.direction, environment.budget_seconds) == ("return", "maximize", 1)
     done, score = run(environment, tmp_path / "0000")

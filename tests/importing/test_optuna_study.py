@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from environments.plugins import Refused
+from environments.space import Choice, Float, Int
 from tasks.importing import imported
-from tests.importing.test_wandb_sweep import ran, read, written
+from tests.importing.test_importers import brought, run
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -62,33 +63,33 @@ def study(folder: Path) -> str:
 def test_every_distribution_becomes_a_parameter_the_best_trial_the_baseline_and_an_objective_runs_unchanged(
     tmp_path: Path,
 ) -> None:
-    made, table = read(study(tmp_path), "optuna_study")
-    assert table["space"] == {
-        "lr": {"type": "float", "low": 1e-5, "high": 0.1, "log": True, "default": 2e-2},
-        "depth": {"type": "int", "low": 1, "high": 9, "default": 3},
-        "width": {"type": "choice", "values": [64, 128, 192, 256], "default": 128},
-        "dropout": {"type": "choice", "values": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5], "default": 0.2},
-        "kind": {"type": "choice", "values": ["sgd", "adam", "null"], "default": "sgd"},
+    environment, made = brought(study(tmp_path), tmp_path / "here")
+    assert environment.space == {
+        "lr": Float(low=1e-5, high=0.1, log=True, default=2e-2),
+        "depth": Int(low=1, high=9, default=3),
+        "width": Choice(values=(64, 128, 192, 256), default=128),
+        "dropout": Choice(values=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5), default=0.2),
+        "kind": Choice(values=("sgd", "adam", "null"), default="sgd"),
     }
-    assert table["fixed"] == {"seen": 7}
-    assert (table["direction"], table["budget_seconds"], made.name) == ("maximize", 120, "night")
+    assert environment.fixed == {"seen": 7}
+    assert (environment.direction, environment.budget_seconds, made.name) == ("maximize", 120, "night")
     history = [json.loads(line) for line in str(made.files["history.jsonl"]).splitlines()]
     assert [one["score"] for one in history] == [0.5, 0.9, 0.7, None, None]
     assert history[1]["params"]["lr"] == 2e-2 and history[2]["params"]["kind"] == "null"
     assert any("1 pruned" in term.theirs for term in made.left)
-    assert [path.name for path in tmp_path.iterdir()] == ["journal.log"]
+    assert {path.name for path in tmp_path.iterdir()} == {"journal.log", "here"}
 
-    run = written(made, tmp_path / "run")
-    (run / "repository/objective.py").write_text(
+    (tmp_path / "here/repository/objective.py").write_text(
         "def objective(trial):\n"
         "    assert trial.suggest_categorical('kind', ['sgd', 'adam', None]) is None\n"
         "    x = trial.suggest_float('lr', 1e-5, 1e-1, log=True)\n"
-        "    assert trial.suggest_int('seed', 0, 5) == 3\n"
+        "    assert trial.suggest_int('seed', 0, 5) == 7\n"
         "    trial.report(1.0, step=1)\n"
         "    return 100 * x, float(trial.suggest_int('depth', 1, 9))\n"
     )
-    result, reports = ran(run, {**PARAMS, "kind": "null"}, 3)
-    assert (result["score"], result["also"]) == (0.1, {"value_2": 3.0})
+    done, score = run(environment, tmp_path / "0000", lr=1e-3, kind="null")
+    assert (score.value, score.also) == (0.1, {"value_2": 3.0}), done.error
+    reports = [json.loads(line) for line in (tmp_path / "0000/out/progress.jsonl").read_text().splitlines()]
     assert reports[0] == {"ready": True} and reports[1]["metrics"] == {"value": 1.0}
 
 

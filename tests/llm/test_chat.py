@@ -1,4 +1,4 @@
-"""Asking a language model: over real HTTP, through LiteLLM, from a server that does what its script says."""
+"""Asking a language model, through LiteLLM, over real HTTP: whom, as whom, and a server that does what its script says."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from environments.plugins import Refused
 from tasks.llm import litellm_client
-from tasks.llm.account import Account
+from tasks.llm.account import Account, ModelOptions, accounts, check
 from tasks.llm.chat import Message, ask
 from tasks.proposing.brief import Brief, Refusal, RemainingBudget, Unavailable, Unusable
 from tasks.system import interrupt, redact
+from tasks.system.redact import scrub_text
 from tasks.trial import Usage
 from tests.support.fake_llm import Asked, FakeLLM, Reply, Script
 
@@ -26,6 +28,14 @@ THOUGHTS = {"reasoning_content": "six by nine"}
 CALL = {"tool_calls": [{"id": "1", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}]}
 HANGS = Reply(pause=float("inf"))
 QUESTION = (Message("system", "You are brief."), Message("user", "What next?"))
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment without the keys and servers of whoever runs the tests."""
+    for name in list(os.environ):
+        if name.endswith(("_API_KEY", "_API_BASE", "_BASE_URL")) or name == "PREFECT_API_URL":
+            monkeypatch.delenv(name)
 
 
 def account(server: FakeLLM, **more: Any) -> Account:
@@ -43,6 +53,49 @@ def fails(script: Script, reason: str, **more: Any) -> Usage:
     with FakeLLM(script) as server, pytest.raises(Unavailable, match=reason) as caught:
         ask(account(server, **more), QUESTION, brief())
     return caught.value.usage
+
+
+# Whom
+
+
+def test_the_key_of_an_account_has_to_be_there_and_is_known_to_the_scrubber(monkeypatch: pytest.MonkeyPatch) -> None:
+    stated = ModelOptions(model="openai/gpt-4o", key_variable="MY_MODEL_ACCESS")  # which does not tell that it is one
+    with pytest.raises(Refused, match="key_variable = MY_MODEL_ACCESS"):
+        accounts(stated)
+    monkeypatch.setenv("MY_MODEL_ACCESS", "sk-canary-93b2d8aa")
+    assert "sk-canary" not in repr(accounts(stated)) + accounts(stated)[0].model_dump_json()
+    assert scrub_text("key: sk-canary-93b2d8aa") == "key: [secret MY_MODEL_ACCESS]"
+
+
+def test_stated_prices_come_first_then_the_providers_and_one_that_nobody_knows_is_none() -> None:
+    stated = Account(model="openai/gpt-4o", usd_per_million_input=1, usd_per_million_output=3)
+    assert stated.usd(1_000_000, 1_000_000) == 4
+    assert 0 < (Account(model="openai/gpt-4o").usd(1000, 1000) or 0) < 1
+    for model, url in (("openai/none", None), ("openai/gpt-4o", "http://gpu:8000/v1"), ("ollama_chat/llama3", None)):
+        assert Account(model=model, base_url=url).usd(1000, 1000) is None
+
+
+def test_an_endpoint_is_asked_for_its_models_and_nothing_is_bought() -> None:
+    with FakeLLM(key=KEY) as server:
+        mine = Account(model="openai/test", base_url=server.url, key=SecretStr(KEY))
+        check(mine, RemainingBudget())
+        with pytest.raises(Refused, match=r"401.*key_variable"):
+            check(mine.model_copy(update={"key": SecretStr("wrong")}), RemainingBudget())
+        with pytest.raises(Refused, match="price of 'openai/test' is not known"):
+            check(mine, RemainingBudget(usd=1.0))
+    with pytest.raises(Refused, match="no language model answers at base_url"):
+        check(mine, RemainingBudget())
+    assert server.requests == []
+
+
+def test_a_model_without_a_provider_and_a_missing_key_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Refused, match=r"'big-model' .*provider/model"):
+        check(Account(model="big-model"), RemainingBudget())
+    claude = Account(model="anthropic/claude-sonnet-4-5")
+    with pytest.raises(Refused, match=f"'{claude.model}' .*ANTHROPIC_API_KEY"):
+        check(claude, RemainingBudget())
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    check(claude, RemainingBudget())
 
 
 # An answer

@@ -14,27 +14,19 @@ import pytest
 
 import environments
 from environments.plugins import Refused
-from environments.space import Choice, Float, Int, Space
 from tasks import propose
 from tasks.editing.edits import diff_of
-from tasks.llm.answers import headed
 from tasks.proposers import Proposer
 from tasks.proposers.ensemble import order
 from tasks.proposers.hybrid import Hybrid
 from tasks.proposing.brief import NO_PROBLEM, Brief, Refusal, RejectedProposal, Suggestion, Unavailable, Unusable
 from tasks.trial import History, Proposal, VerdictKind
+from tests.llm.test_prompts import DEFAULTS, SPACE
 from tests.support.fake_llm import Asked, FakeLLM, Reply
 from tests.support.histories import decided, tried
 from tests.support.proposals import brief_of
 from tests.support.toy import FIT, quadratic
 
-SPACE: Space = {
-    "lr": Float(low=1e-4, high=1e-1, log=True, default=1e-3),
-    "layers": Int(low=1, high=4, default=2),
-    "act": Choice(values=("tanh", "relu"), default="tanh"),
-    "norm": Choice(values=(True, False), default=True),
-}
-DEFAULTS = {"lr": 1e-3, "layers": 2, "act": "tanh", "norm": True}
 CHAMPIONS = DEFAULTS | {"lr": 0.01, "layers": 3}
 BASE = {"train.py": "rate = 0.1\nsteps = 100\nprint(rate)\n"}
 PROGRAM = {"train.py": "rate = 0.1\nsteps = 200\nprint(rate)\n"}
@@ -45,7 +37,6 @@ PROBLEM = NO_PROBLEM.model_copy(
 GOOD = {"rationale": "faster", "category": "learning rate", "params": {"lr": 0.02}}
 BLOCK = "train.py\n<<<<<<< SEARCH\nrate = 0.1\n=======\nrate = 0.2\n>>>>>>> REPLACE\n"
 WHOLE = "train.py\n```python\nrate = 0.2\nsteps = 200\nprint(rate)\n```"
-DIFF = "--- a/train.py\n+++ b/train.py\n@@ ... @@\n-rate = 0.1\n+rate = 0.2\n steps = 200\n"
 HEAD = '{"rationale": "a higher rate", "category": "learning rate"}'
 EDIT = f"{HEAD}\n\n{BLOCK}"
 
@@ -155,7 +146,6 @@ def test_a_batch_is_asked_for_once_and_the_next_trials_take_theirs_from_it(tmp_p
     [
         EDIT,
         f"So:\n```json\n{HEAD}\n```\n\n{WHOLE}",
-        f"{HEAD}\n```diff\n{DIFF}```\n",
         f"<think>rate?</think>{HEAD.replace('higher ', 'higher   ')}\n\n{BLOCK}\nDone.",
     ],
 )
@@ -172,9 +162,9 @@ def test_a_prediction_is_a_finite_number_however_it_is_written_or_none(stated: o
 
 def test_parameters_without_an_edit_are_a_proposal_too() -> None:
     answer = '```json\n{"rationale": "a higher rate", "expected": "+3", "params": {"lr": 0.02}}\n```\n'
-    idea, rest = headed(answer, a_brief())
+    idea = proposed(answer, "llm_diff")
     assert (idea.rationale, idea.expected, idea.params) == ("a higher rate", 3.0, CHAMPIONS | {"lr": 0.02})
-    assert not rest.strip() and not proposed(answer, "llm_diff").files
+    assert not idea.files
 
 
 @pytest.mark.parametrize(
@@ -182,7 +172,6 @@ def test_parameters_without_an_edit_are_a_proposal_too() -> None:
     [
         ('{"rationale": "I would rather not."}', "no edit"),
         (EDIT.replace("rate = 0.1", "rate"), "block 1 of 1 (train.py)"),
-        (EDIT.replace("train.py", "judge.py"), "judge.py"),
         (f'{{"rationale": "", "params": {{"lr": 7}}}}\n{BLOCK}', "'lr' must be a number in 0.0001..0.1, got 7"),
         (f'{{"rationale": "faster", lr = 0.02}}\n{BLOCK}', 'there is no JSON object with "rationale"'),
         (f"{HEAD}\n{HEAD.replace('higher', 'lower')}\n{BLOCK}", "several proposals"),

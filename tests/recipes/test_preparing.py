@@ -181,11 +181,7 @@ row = {"id": "%s", "question": "%s", "answer": 1}
     [
         ("print('\\x1b[31mno such thing')\nraise SystemExit(3)", "", "prepare.py: exited with status 3"),
         ("import time\ntime.sleep(60)", "seconds = 0.5", "was not done within 0.5 s: raise [prepare] seconds"),
-        (
-            "import sys\nopen(sys.argv[1] + '/big', 'wb').truncate(2**24)",
-            "",
-            "more than 0.01 GiB: raise [prepare] disk_gb",
-        ),
+        ("import sys\nopen(sys.argv[1] + '/big', 'wb').truncate(2**24)", "", "than 0.01 GiB: raise [prepare] disk_gb"),
         (RECIPE + "(folder / 'notes.txt').touch()", "", "notes.txt stands beside data and judge"),
         (SEARCH % "not json", "", "judge/search.jsonl, line 1: Invalid JSON"),
         (SEARCH % ('\\n{"question": "a", "answer": "b"}'), "", "line 2: id: Field required"),
@@ -325,14 +321,10 @@ def test_a_use_is_charged_once_however_often_it_is_resumed_to_one_account_of_the
 
 
 def test_all_uses_of_a_pool_share_one_error_rate_and_a_pass_hands_its_level_on(tmp_path: Path) -> None:
-    nothing = charged(tmp_path / "nothing", *((str(n), 1, False) for n in range(40)))
-    assert sum(nothing) < holdout_uses.ALPHA and nothing == sorted(nothing, reverse=True)
-    gains = charged(tmp_path / "gains", *((str(n), 1, True) for n in range(40)))
-    assert gains == sorted(gains) and gains[-1] == pytest.approx(0.05 * 40 / 41)
-    mixed = charged(
-        tmp_path / "mixed", ("a", 1, False), ("b", 1, True), ("c", 1, False), ("d", 1, None), ("e", 1, None)
-    )
-    assert mixed == pytest.approx([0.05 / 2, 0.05 / 6, 0.05 / 6 + 0.05 / 12, 0.05 / 20, 0.05 / 30])
+    outcomes = {"a": False, "b": True, "c": True, "d": False, "e": None}
+    levels = charged(tmp_path / "pool", *((campaign, 1, passed) for campaign, passed in outcomes.items()))
+    handed_on = 0.05 / 6 + 0.05 / 12
+    assert levels == pytest.approx([0.05 / 2, 0.05 / 6, handed_on, handed_on + 0.05 / 20, 0.05 / 30])
 
 
 CHARGES = """

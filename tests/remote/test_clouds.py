@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import functools
 import json
 import signal
@@ -14,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,14 +90,17 @@ class _Basilica(Handler):
         }  # fmt: skip
 
 
-@contextmanager
-def basilica(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Containers]:
+@pytest.fixture
+def basilica(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Containers]:
     """The part of Basilica's REST interface that its SDK uses for deployments."""
-    containers = Containers(folder)
+    pytest.importorskip("basilica", reason="pip install 'nightshift-rl[basilica]'")
+    home.mkdir()
+    containers = Containers(tmp_path / "cloud")
     with serving(_Basilica, containers=containers) as url:
         monkeypatch.setenv("BASILICA_API_URL", url)
         monkeypatch.setenv("BASILICA_API_TOKEN", "basilica_test")
         yield containers
+        containers.end_all()
 
 
 # Modal's control plane as far as our sandboxes need it, over gRPC on this machine: Modal's own SDK talks to it.
@@ -228,14 +230,16 @@ def token() -> str:
     return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.signature"
 
 
-@contextlib.contextmanager
-def modal_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModalServer]:
+@pytest.fixture
+def server(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModalServer]:
     """The server, and a login of it in the variables of this process and of those that it starts."""
+    pytest.importorskip("modal", reason="pip install 'nightshift-rl[modal]'")
     import modal
     from grpclib.server import Server
     from modal_proto import api_pb2
 
-    found = ModalServer(api_pb2, Containers(folder))
+    home.mkdir()
+    found = ModalServer(api_pb2, Containers(tmp_path / "cloud"))
     # A tunnel of Modal's ends in TLS; here it leads to the container itself.
     monkeypatch.setattr(modal.Tunnel, "url", property(lambda tunnel: f"http://{tunnel.host}:{tunnel.port}"))
     port, started, over = free_port(), threading.Event(), threading.Event()
@@ -265,17 +269,10 @@ def modal_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moda
 
 
 @pytest.fixture(params=["basilica", "modal"])
-def cloud(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[str, Containers]]:
-    pytest.importorskip(request.param, reason=f"pip install 'nightshift-rl[{request.param}]'")
-    with ExitStack() as stack:
-        if request.param == "basilica":
-            containers = stack.enter_context(basilica(tmp_path / "cloud", monkeypatch))
-        else:
-            containers = stack.enter_context(modal_server(tmp_path / "cloud", monkeypatch)).containers
-        yield request.param, containers
-        containers.end_all()
+def cloud(request: pytest.FixtureRequest) -> tuple[str, Containers]:
+    if request.param == "basilica":
+        return "basilica", request.getfixturevalue("basilica")
+    return "modal", request.getfixturevalue("server").containers
 
 
 def problem(folder: Path, trainer: str, fit: str = FIT) -> Environment:
@@ -289,7 +286,6 @@ def problem(folder: Path, trainer: str, fit: str = FIT) -> Environment:
 def test_a_container_is_deployed_for_a_trial_paid_for_and_removed(
     tmp_path: Path, home: Path, cloud: tuple[str, Containers]
 ) -> None:
-    home.mkdir()
     trainer, containers = cloud
     environment = problem(tmp_path, trainer)
     assert environment.remote is not None
@@ -306,7 +302,6 @@ def test_a_container_is_deployed_for_a_trial_paid_for_and_removed(
 def test_what_a_killed_engine_has_deployed_is_adopted_or_swept(
     tmp_path: Path, home: Path, cloud: tuple[str, Containers]
 ) -> None:
-    home.mkdir()
     trainer, containers = cloud
     environment = problem(tmp_path, trainer)
     settings = environment.remote
@@ -325,7 +320,6 @@ def test_what_a_killed_engine_has_deployed_is_adopted_or_swept(
 def test_a_container_that_never_serves_is_given_up_and_removed(
     tmp_path: Path, home: Path, cloud: tuple[str, Containers]
 ) -> None:
-    home.mkdir()
     trainer, containers = cloud
     settings = {"image": "image", "usd_per_second": 0, "ready_seconds": 0.3, "poll_seconds": 0.05}
     place = places.load(trainer, settings)
@@ -351,14 +345,6 @@ place = places.load("modal", {settings})
 left = jobs.begin("campaign/0001", "modal", place, 60.0, Path(sys.argv[1]), adopt=True)
 left.place.reach(left.key, left.token, 60.0)
 """
-
-
-@pytest.fixture
-def server(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModalServer]:
-    pytest.importorskip("modal", reason="pip install 'nightshift-rl[modal]'")
-    home.mkdir()
-    with modal_server(tmp_path / "cloud", monkeypatch) as found:
-        yield found
 
 
 def place(settings: dict[str, Any], **more: Any) -> RemotePlace:

@@ -32,15 +32,35 @@ from tests.support.endpoints import TOKEN, RunningEndpoint, frozen, reference, r
 from tests.support.toy import FIT, SANDBOX
 from tests.support.web import Handler, serving
 
-READY = '(args.out / "progress.jsonl").write_text(\'{"ready": true}\\n{"elapsed": 0, "metrics": {"loss": 9.0}}\\n\')\n'
-SLEEPS = FIT + READY + "import time\ntime.sleep(60)\n"
-"""It is ready at once, has saved, and does not end by itself."""
+READY = '{"ready": true}\n{"elapsed": 0, "metrics": {"loss": 9.0}}\n'
+REPORTS = f'(args.out / "progress.jsonl").write_text({READY!r})\n'
+CHILD = f"""\
+import pathlib, signal, sys
+out = pathlib.Path(sys.argv[1])
+signal.signal(signal.SIGTERM, lambda *_: None)
+(out / "progress.jsonl").write_text({READY!r})
+signal.pause()
+(out / "model.json").write_text('{{"x": 2}}')
+"""
+PARENT = FIT.partition('(args.out / "model.json")')[0] + (
+    "import signal, subprocess, sys\n"
+    "signal.signal(signal.SIGTERM, lambda *_: None)\n"
+    f"subprocess.run([sys.executable, '-c', {CHILD!r}, str(args.out)], check=True)\n"
+)
+"""It is ready at once, and what it has started saves when it is told that the budget is over."""
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEndpoint]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEndpoint]:
     with reference(tmp_path_factory.mktemp("endpoint"), "--machines", "2") as running:
         yield running
+
+
+@pytest.fixture
+def endpoint(running: RunningEndpoint, home: Path) -> Iterator[RunningEndpoint]:
+    """An endpoint at which a test leaves nothing, however its trainings end."""
+    yield running
+    assert not running.left and not open_jobs(home)
 
 
 def problem(folder: Path, url: str, fit: str = FIT, http: str = "") -> Environment:
@@ -55,7 +75,7 @@ def open_jobs(home: Path) -> list[str]:
 def test_a_trial_that_an_endpoint_trains_is_judged_here_costs_its_seconds_and_leaves_nothing_there(
     tmp_path: Path, home: Path, endpoint: RunningEndpoint
 ) -> None:
-    environment, before = problem(tmp_path, endpoint.url, FIT + READY, "usd_per_second = 0.5"), len(endpoint.starts)
+    environment, before = problem(tmp_path, endpoint.url, FIT + REPORTS, "usd_per_second = 0.5"), len(endpoint.starts)
 
     run = trained(environment, tmp_path)
 
@@ -64,13 +84,13 @@ def test_a_trial_that_an_endpoint_trains_is_judged_here_costs_its_seconds_and_le
     (job,) = (tmp_path / "trials/0001/remote.jsonl").read_text().splitlines()
     assert json.loads(job)["usd"] == pytest.approx(run.usd, abs=1e-6)
     assert judge_run("judge", environment, SANDBOX, TrialDir(tmp_path / "trials/0001"), run, 1).value == 1.0
-    assert len(endpoint.starts) == before + 1 and not endpoint.left and not open_jobs(home)
+    assert len(endpoint.starts) == before + 1
 
 
-def test_a_training_ends_with_its_budget_or_earlier_where_it_is_cut_or_loses(
+def test_at_the_end_of_the_budget_a_program_and_what_it_has_started_may_save_and_earlier_where_it_is_cut_or_loses(
     tmp_path: Path, home: Path, endpoint: RunningEndpoint
 ) -> None:
-    environment = problem(tmp_path, endpoint.url, SLEEPS).model_copy(update={"budget_seconds": 0.6})
+    environment = problem(tmp_path, endpoint.url, PARENT).model_copy(update={"budget_seconds": 0.6})
 
     whole, short = trained(environment, tmp_path), trained(environment, tmp_path, cut=Cut(2.0, 0.2))
     longer = environment.model_copy(update={"budget_seconds": 5})
@@ -79,30 +99,6 @@ def test_a_training_ends_with_its_budget_or_earlier_where_it_is_cut_or_loses(
     assert (whole.error, short.error) == (None, None)
     assert 0.6 <= whole.seconds < 3 and len(whole.curve) == 20
     assert worse.status == "cancelled" and worse.due is not None and worse.due.reason == "too bad"
-    assert not endpoint.left and not open_jobs(home)
-
-
-def test_at_the_end_of_the_budget_what_a_program_has_started_is_told_to_save_too(
-    tmp_path: Path, home: Path, endpoint: RunningEndpoint
-) -> None:
-    child = (
-        "import pathlib, signal, sys\n"
-        "signal.signal(signal.SIGTERM, lambda *_: None)\n"
-        "pathlib.Path(sys.argv[1], 'progress.jsonl').write_text('{\"ready\": true}\\n')\n"
-        "signal.pause()\n"
-        "pathlib.Path(sys.argv[1], 'model.json').write_text('{\"x\": 2}')\n"
-    )
-    parent = FIT.partition('(args.out / "model.json")')[0] + (
-        "import signal, subprocess, sys\n"
-        "signal.signal(signal.SIGTERM, lambda *_: None)\n"
-        f"subprocess.run([sys.executable, '-c', {child!r}, str(args.out)], check=True)\n"
-    )
-    environment = problem(tmp_path, endpoint.url, parent).model_copy(update={"budget_seconds": 0.6})
-
-    run = trained(environment, tmp_path)
-
-    assert run.error is None
-    assert not endpoint.left and not open_jobs(home)
 
 
 def test_a_program_that_fails_there_or_cannot_be_sent_is_a_crash_with_its_reason(
@@ -118,13 +114,12 @@ def test_a_program_that_fails_there_or_cannot_be_sent_is_a_crash_with_its_reason
 
     for run, reason in zip(runs, ("status 3\nno such data", "line 1 is not a report", "no UTF-8"), strict=True):
         assert run.status == "crash" and reason in str(run.error)
-    assert not endpoint.left and not open_jobs(home)
 
 
 def test_a_trial_of_an_endpoint_that_was_away_is_adopted_and_not_started_again(tmp_path: Path, home: Path) -> None:
     with reference(tmp_path / "endpoint") as away:
         environment = problem(
-            tmp_path, away.url, FIT + READY + "import time\ntime.sleep(2)\n", "answer_seconds = 1\naway_seconds = 2"
+            tmp_path, away.url, FIT + REPORTS + "import time\ntime.sleep(2)\n", "answer_seconds = 1\naway_seconds = 2"
         ).model_copy(update={"budget_seconds": 10})
 
         def leave(curve: object) -> None:
@@ -170,6 +165,7 @@ def test_what_a_dead_process_has_left_is_swept_now_or_later_and_what_is_followed
     away.lock.release()
     assert not json.loads((tmp_path / "costs").read_text().splitlines()[-1])["removed"]
     assert [jobs.is_over(job) for job in jobs.unfollowed()] == [True]
+    away.path.unlink()
 
 
 def test_a_wrong_login_says_so_and_the_right_one_is_sent(

@@ -32,8 +32,8 @@ class Reply:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     finish: str = "stop"
-    usage: tuple[int, int] | None = USAGE
-    """Input and output tokens; None when the server does not count."""
+    usage: tuple[int, int] = USAGE
+    """Input and output tokens."""
     message: Mapping[str, Any] = field(default_factory=dict)
     """What the message of the answer has beside its text, or instead."""
     body: str | None = None
@@ -151,14 +151,10 @@ def _body(reply: Reply, asked: Asked) -> str:
     if reply.status >= 400:
         return json.dumps({"error": {"message": reply.text, "type": "error", "code": None}})
     message = {"role": "assistant", "content": reply.text, **reply.message}
-    answer: dict[str, Any] = {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1_700_000_000,
+    given, got = reply.usage
+    return json.dumps({
+        "id": "chatcmpl-1", "object": "chat.completion", "created": 1_700_000_000,
         "model": asked.body.get("model", "test"),
         "choices": [{"index": 0, "message": message, "finish_reason": reply.finish}],
-    }
-    if reply.usage is not None:
-        given, got = reply.usage
-        answer["usage"] = {"prompt_tokens": given, "completion_tokens": got, "total_tokens": given + got}
-    return json.dumps(answer)
+        "usage": {"prompt_tokens": given, "completion_tokens": got, "total_tokens": given + got},
+    })  # fmt: skip

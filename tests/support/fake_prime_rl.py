@@ -6,18 +6,15 @@
     rl ── inference, which answers and does nothing
        └─ trainer, in a session of its own
 
-Nothing is learnt and no GPU is used: the weights hold a number, `quality`, that rises at each step, faster at a learning
-rate near 3e-5. `rl` itself writes what the real programs do into the run's directory, which is that of prime-rl in August
-2026.
+Nothing is learnt and no GPU is used: the weights hold a number, `quality`, that rises at each step. `rl` itself writes
+what the real programs do into the run's directory, which is that of prime-rl in August 2026.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import math
 import os
-import random
 import re
 import shutil
 import signal
@@ -27,7 +24,6 @@ import sys
 import time
 import tomllib
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +31,12 @@ SCRIPT = "#!{python} -SB\nimport sys\nsys.path.insert(0, {source!r})\nimport fak
 CHECKOUT = Path(__file__).resolve().parents[1]
 """Of a copy of this file that was laid."""
 Config = dict[str, Any]
-
-
 Faults = Mapping[int, str]
 """What goes wrong in a trial, by its number, which stands in the output directory (.../trials/0007/...)."""
 NONE: Faults = {}
 
 
-def lay(folder: Path, faults: Faults = NONE, step_seconds: float = 0.02) -> Path:
+def lay(folder: Path, faults: Faults = NONE) -> Path:
     """Lay out the checkout; its folder, as an absolute path."""
     folder = folder.absolute()
     source, programs = folder / "src", folder / ".venv/bin"
@@ -53,14 +47,14 @@ def lay(folder: Path, faults: Faults = NONE, step_seconds: float = 0.02) -> Path
     (programs / "python").write_text("#!/bin/sh\necho 2.11.0 with CUDA 12.8\n")
     for program in programs.iterdir():
         program.chmod(0o755)
-    goes_wrong(folder, faults, step_seconds)
+    goes_wrong(folder, faults)
     return folder
 
 
-def goes_wrong(checkout: Path, faults: Faults, step_seconds: float = 0.02) -> None:
+def goes_wrong(checkout: Path, faults: Faults) -> None:
     """From now on this happens there; each process reads it anew."""
     new = checkout / ".faults.json"
-    new.write_text(json.dumps({"trials": faults, "step_seconds": step_seconds}))
+    new.write_text(json.dumps(faults))
     new.replace(checkout / "faults.json")
 
 
@@ -76,49 +70,26 @@ def base_model(folder: Path) -> Path:
 
 
 def weights(quality: float) -> bytes:
-    """One tensor of two 32-bit numbers in the safetensors format: the quality, and noise."""
-    header = json.dumps({"model.norm.weight": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
-    header += b" " * (-len(header) % 8)
-    return struct.pack("<Q", len(header)) + header + struct.pack("<2f", quality, random.random())
+    """One tensor of one number in the safetensors format."""
+    header = json.dumps({"model.norm.weight": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    return struct.pack("<Q", len(header)) + header + struct.pack("<f", quality)
 
 
 def quality_of(file: Path) -> float:
     """What `weights` was given."""
-    return float(struct.unpack("<2f", file.read_bytes()[-8:])[0])
-
-
-def laid_over(below: Config, above: Config) -> Config:
-    """Tables are merged; everything else is replaced, lists as a whole."""
-    merged = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = laid_over(merged[key], value) if both else value
-    return merged
-
-
-def log(message: str) -> None:
-    """A line of the launcher's log, coloured even into a file, as LOGURU_FORCE_COLORS has it."""
-    sys.stdout.write(f"\x1b[2m{time.strftime('%H:%M:%S')}\x1b[0m \x1b[1m   INFO\x1b[0m {message}\n")
-    sys.stdout.flush()
-
-
-def for_ever() -> None:
-    """Do nothing until the process is ended."""
-    while True:
-        time.sleep(3600)
+    return float(struct.unpack("<f", file.read_bytes()[-4:])[0])
 
 
 def rl(arguments: list[str]) -> int:
     """Reads and checks the configuration, then trains; the exit status."""
-    config: Config = {}
-    for sign, path in pairwise(arguments):
-        if sign == "@":
-            config = laid_over(config, tomllib.loads(Path(path).read_text()))
+    tuned, config = (tomllib.loads(Path(path).read_text()) for path in arguments[1:4:2])
+    # The second file is laid over the first.
+    sizes = tuned.get("orchestrator", {}) | config["orchestrator"]
     folder = Path(config["output_dir"], config["run"]["name"])
     faults = json.loads((CHECKOUT / "faults.json").read_text())
     trial = re.search(r"/trials/0*(\d+)", str(folder))
-    mode = faults["trials"].get(trial[1], "normal") if trial else "normal"
-    batch, group = (config["orchestrator"].get(name, 1) for name in ("batch_size", "group_size"))
+    mode = faults.get(trial[1], "normal") if trial else "normal"
+    batch, group = (sizes.get(name, 1) for name in ("batch_size", "group_size"))
     if mode == "refused" or batch % group:
         wrong = f"orchestrator\n  Value error, batch_size {batch} must be divisible by group_size {group}"
         sys.stderr.write(f"1 validation error(s) for RLConfig\n{wrong}\n")
@@ -129,12 +100,12 @@ def rl(arguments: list[str]) -> int:
     for plugin in (source["env"]["taskset"]["id"], source["env"]["agent"]["harness"]["id"]):
         assert importlib.util.find_spec(plugin), f"ModuleNotFoundError: No module named {plugin!r}"
     assert Path(source["env"]["taskset"]["path"]).read_text()
-    return launched(folder, config, mode, faults["step_seconds"])
+    return launched(folder, config, mode)
 
 
-def launched(folder: Path, config: Config, mode: str, seconds: float) -> int:
+def launched(folder: Path, config: Config, mode: str) -> int:
     """Starts its processes, trains, and ends them."""
-    logs, gpus = folder / "logs/attempt_1", os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")
+    logs = folder / "logs/attempt_1"
     logs.mkdir(parents=True)
     (folder / "logs/latest").symlink_to(logs.name)
     idle = [sys.executable, "-IS", "-c", "import time; time.sleep(3600)", str(folder)]
@@ -148,41 +119,32 @@ def launched(folder: Path, config: Config, mode: str, seconds: float) -> int:
             os._exit(1)
 
     signal.signal(signal.SIGTERM, end)
-    log(f"Starting inference on GPU(s) {gpus[0]}")
-    log(f"Starting trainer on GPU(s) {gpus[-1]}")
-    failure = trained(folder, config, mode, seconds)
+    failure = trained(folder, config, mode)
     for name, words in failure.items():
         (logs / f"{name}.log").write_text(f"Traceback (most recent call last):\n  [...]\n{words}\n")
-        log(f"Error: {name.capitalize()} failed with exit code 1")
-    if not failure:
-        log("Training finished!")
+        sys.stdout.write(f"Error: {name.capitalize()} failed with exit code 1\n")
     end()
     return len(failure)
 
 
-def trained(folder: Path, config: Config, mode: str, seconds: float) -> dict[str, str]:
+def trained(folder: Path, config: Config, mode: str) -> dict[str, str]:
     """Every step, as far as it comes; the last words of the program that failed."""
     quality = quality_of(Path(config["model"]["name"], "model.safetensors"))
-    rate = float(config["trainer"]["optim"]["lr"])
-    gain = 0.03 * math.exp(-(math.log10(rate / 3e-5) ** 2))
     if mode == "GPU taken":
-        return {
-            "inference": "ValueError: Free memory on device (3.1/79.1 GiB) is less than desired GPU memory utilization"
-        }
+        return {"inference": "ValueError: Free memory on device (3/79 GiB) is less than desired GPU memory utilization"}
     if mode == "hangs at start":
-        for_ever()
+        signal.pause()
     hand_on(folder, 0, quality)
     for step in range(1, int(config.get("max_steps") or 10**6) + 1):
         if (mode, step) == ("stalls", 4):
-            for_ever()
+            signal.pause()
         if (mode, step) == ("out of memory", 2):
             return {"trainer": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB."}
-        reward = min(max(quality + random.gauss(0, 0.02), 0.0), 1.0)
-        row(folder, step, {"train/agg/effective/agent/reward/mean": reward, "progress/tokens": 1000.0 * step})
-        time.sleep(seconds)
-        quality = min(max(quality + gain + random.gauss(0, 0.003), 0.02), 0.98)
+        quality = min(quality + 0.01, 0.99)
+        row(folder, step, {"train/agg/effective/agent/reward/mean": quality, "progress/tokens": 1000.0 * step})
+        time.sleep(0.05)
         loss = {} if mode == "nan" and step >= 3 else {"loss/mean": 0.01 / step}  # what is not finite is left out
-        row(folder, step, {"optim/lr": rate, "perf/throughput": 9000.0, **loss})
+        row(folder, step, {"perf/throughput": 9000.0, **loss})
         row(folder, step, {"time/step": 0.1, "time/forward_backward": 0.05})
         hand_on(folder, step, quality)
     return {}

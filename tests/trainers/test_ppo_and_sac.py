@@ -1,15 +1,18 @@
-"""The trainers PPO and SAC: estimates against numbers worked out by hand, and the processes that play for PPO."""
+"""The trainers PPO and SAC: estimates against numbers worked out by hand, the processes that play for PPO, and that both
+train, refuse and end alike. That trainers import nothing of ours, `lint-imports` checks."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -18,11 +21,15 @@ import psutil
 import pytest
 
 import _program
+from environments import plugins
+from tasks.store.workspace import TRAINERS, trainer_files
+from tests.support import trainer_process
 from tests.support.lazy import LazyModule
 from tests.support.trainer_process import config, progress, train
 
 torch, nn = LazyModule("torch"), LazyModule("torch.nn")
 ppo, sac = LazyModule("tasks.trainers.ppo"), LazyModule("tasks.trainers.sac")
+BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
 
 
 def agent_for(observations: int, actions: int, discrete: bool, **more: Any) -> ppo.Agent:
@@ -70,22 +77,18 @@ def test_a_rollout_holds_real_steps_only_and_where_a_cut_off_episode_ended(termi
     assert carry.tolist() == [[1.0, 1.0], [1.0, 1.0]]  # of the episodes that go on
 
 
-def test_log_probabilities_and_entropies_agree_with_torch() -> None:
-    observations = torch.randn(7, 3)
-    agent = agent_for(3, 4, discrete=True)
-    actions = agent.choose(observations)
+@pytest.mark.parametrize("discrete", [True, False])
+def test_log_probabilities_and_entropies_agree_with_torch(discrete: bool) -> None:
+    observations, agent = torch.randn(7, 3), agent_for(3, 2, discrete)
+    if not discrete:
+        nn.init.normal_(agent.log_std)
+    actions, out = agent.choose(observations), agent.actor(observations)
+    of_all: Any = torch.distributions.Categorical(logits=out)
+    if not discrete:
+        of_all = torch.distributions.Independent(torch.distributions.Normal(out, agent.log_std.exp()), 1)
     log_probs, entropies = agent.log_prob(observations, actions)
-    choices: Any = torch.distributions.Categorical(logits=agent.actor(observations))
-    torch.testing.assert_close(log_probs, choices.log_prob(actions))
-    torch.testing.assert_close(entropies, choices.entropy())
-
-    agent = agent_for(3, 2, discrete=False)
-    nn.init.normal_(agent.log_std)
-    actions = agent.choose(observations)
-    log_probs, entropies = agent.log_prob(observations, actions)
-    bell: Any = torch.distributions.Normal(agent.actor(observations), agent.log_std.exp())
-    torch.testing.assert_close(log_probs, bell.log_prob(actions).sum(-1))
-    torch.testing.assert_close(entropies, bell.entropy().sum(-1))
+    torch.testing.assert_close(log_probs, of_all.log_prob(actions))
+    torch.testing.assert_close(entropies, of_all.entropy())
 
 
 def test_a_clip_holds_values_back_and_advantages_can_be_left_as_they_are() -> None:
@@ -255,11 +258,106 @@ def test_a_remembered_transition_leads_to_where_the_episode_ended(
 ) -> None:
     rows: list[Any] = []
     monkeypatch.setattr(sac.Memory, "add", lambda memory, *parts: rows.append(torch.cat(parts, -1)[0]))
-    params, box = {"random_steps": 9, "updates_per_step": 0.0}, gym.spaces.Box(-1, 1, (1,), np.float32)
-    kwargs = {"terminates": terminates, "action_space": box}
+    params, kwargs = {"random_steps": 9, "updates_per_step": 0.0}, {"terminates": terminates, "action_space": BOX}
     train(sac, config(tmp_path, "Ticks-v0", steps=10, params=params, kwargs=kwargs))
     where, _, later, rewards, terminated = torch.stack(rows).split(1, -1)
     assert where[:, 0].tolist() == [50, 1] * 5
     assert later[:, 0].tolist() == rewards[:, 0].tolist() == [1, 2] * 5  # never the 50 of the next episode's start
     assert terminated[:, 0].tolist() == [0, int(terminates)] * 5
     assert progress(tmp_path)[-1]["metrics"]["return/mean"] == 3.0
+
+
+# Conformance: both of them are programs, with parts beside them.
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "ppo": {"num_steps": 16},
+    "sac": {"random_steps": 50, "batch": 8, "learning_rate": 0.1, "hidden": 16},
+}
+
+
+@pytest.fixture(params=SMALL)
+def trainer(request: pytest.FixtureRequest) -> ModuleType:
+    return importlib.import_module(f"tasks.trainers.{request.param}")
+
+
+def small(trainer: ModuleType) -> dict[str, Any]:
+    return SMALL[trainer.__name__.rpartition(".")[2]]
+
+
+def test_a_trainer_finds_its_parts_in_its_workspace_by_the_names_that_they_have_here() -> None:
+    files = {name: [called for _, called in trainer_files(name)] for name in plugins.names(TRAINERS)}
+    assert [files[name] for name in ("ppo", "sac", "grpo")] == [["train.py", "_program.py"]] * 3
+    assert files["command"] == ["train.py"]
+    parts = {called.partition("/")[0] for called in files["prime_rl"]}
+    assert parts == {"train.py", "_program.py", "prime_rl_parts"}
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gym.spaces.Discrete(3, start=5),
+        gym.spaces.Box(np.full((2, 2), -0.1), np.full((2, 2), 0.3), dtype=np.float64),
+        gym.spaces.Box(-1, np.inf, (), np.float32),
+    ],
+)
+def test_actions_arrive_inside_the_action_space_or_it_is_refused(
+    trainer: ModuleType, tmp_path: Path, space: gym.Space[Any]
+) -> None:
+    settings = config(tmp_path, "Ticks-v0", steps=256, params=small(trainer), kwargs={"action_space": space})
+    if small(trainer) is SMALL["sac"] and (isinstance(space, gym.spaces.Discrete) or not space.shape):
+        with pytest.raises(_program.Refused, match="SAC needs a Box of floats with finite bounds"):
+            train(trainer, settings)
+    else:
+        train(trainer, settings)  # Ticks itself refuses an action that is not in its space
+
+
+def test_observations_that_it_cannot_see_are_refused_with_the_reason(trainer: ModuleType, tmp_path: Path) -> None:
+    labelled = gym.spaces.Dict({"count": gym.spaces.Box(0, 9)})
+    kwargs = {"observation_space": labelled, "action_space": BOX}
+    with pytest.raises(_program.Refused, match=re.escape("observations are Dict")):
+        train(trainer, config(tmp_path, "Ticks-v0", kwargs=kwargs))
+
+
+def test_the_same_seed_gives_the_same_policy_and_another_seed_another(trainer: ModuleType, tmp_path: Path) -> None:
+    policies, id = [], "CartPole-v1" if small(trainer) is SMALL["ppo"] else "Pendulum-v1"
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        train(trainer, config(tmp_path / name, id, seed=seed, steps=512, params=small(trainer)))
+        policies.append((tmp_path / name / "policy.pt").read_bytes())
+    assert policies[0] == policies[1] != policies[2]
+    lines = progress(tmp_path / "one")
+    assert lines[0] == {"ready": True} and lines[-1]["step"] == lines[-1]["step_target"] == 512
+    assert -2000 < lines[-1]["metrics"]["return/mean"] < 500
+
+
+def test_sigterm_saves_and_exits_cleanly(trainer: ModuleType, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    settings = config(out, "Pendulum-v1", budget_seconds=600.0)
+    started = trainer_process.program(trainer, tmp_path, settings)
+    while started.poll() is None and not ((out / "progress.jsonl").exists() and len(progress(out)) > 1):
+        time.sleep(0.05)
+    started.send_signal(signal.SIGTERM)
+    _, errors = started.communicate(timeout=20)
+    assert started.returncode == 0, errors.decode()
+    assert (out / "policy.pt").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "id", "steps", "good", "most"),
+    [
+        ("ppo", "CartPole-v1", 20_000, {"learning_rate": 2e-3, "epochs": 10, "minibatches": 8}, 400),
+        ("sac", "Pendulum-v1", 3000, {"learning_rate": 3e-3, "tau": 0.02, "batch": 64, "random_steps": 500, "hidden": 32},
+         -700),  # a random policy has -1200, sd 300 over episodes
+    ],
+)  # fmt: skip
+def test_a_good_configuration_masters_its_problem_as_judged(
+    tmp_path: Path, name: str, id: str, steps: int, good: dict[str, Any], most: float
+) -> None:
+    trainer = importlib.import_module(f"tasks.trainers.{name}")
+    train(trainer, config(tmp_path / "out", id, steps=steps, params=good))
+    score, again = (
+        trainer_process.judged(trainer, tmp_path, tmp_path / "out", id, episodes=8, other_episodes=4) for _ in range(2)
+    )
+    assert score.value is not None and score.value > most
+    assert (again.units, again.also) == (score.units, score.also)

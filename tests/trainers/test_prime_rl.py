@@ -6,7 +6,6 @@ import io
 import json
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -169,9 +168,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts the program in a workspace, with the stand-in as its prime-rl; whatever a failed test leaves is killed."""
     started = []
 
-    def begin(*arguments: str, step_seconds: float = 0.02, steps: int = 3) -> subprocess.Popen[bytes]:
+    def begin(*arguments: str, steps: int = 3) -> subprocess.Popen[bytes]:
         data, workspace = tmp_path / "data", tmp_path / "workspace"
-        checkout = lay(tmp_path / "prime-rl", step_seconds=step_seconds)
+        checkout = lay(tmp_path / "prime-rl")
         base_model(data / "base")
         (data / "train.jsonl").write_text("".join(json.dumps({"id": n, "answer": "1"}) + "\n" for n in range(40)))
         workspace.mkdir()
@@ -200,10 +199,8 @@ def reported(tmp_path: Path) -> list[dict[str, Any]]:
     return progress(tmp_path / "out") if (tmp_path / "out/progress.jsonl").exists() else []
 
 
-def wait_for_step(process: subprocess.Popen[bytes], tmp_path: Path, step: int) -> None:
-    while not any(line.get("step", 0) >= step for line in reported(tmp_path)):
-        assert process.poll() is None, ended(process)
-        time.sleep(0.05)
+def wait_for_step(tmp_path: Path, step: int) -> None:
+    wait_for(lambda: any(line.get("step", 0) >= step for line in reported(tmp_path)))
 
 
 def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(start: Start, tmp_path: Path) -> None:
@@ -218,8 +215,8 @@ def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(start:
 
 
 def test_at_the_end_of_its_budget_it_leaves_the_last_weights(start: Start, tmp_path: Path) -> None:
-    process = start(step_seconds=0.2, steps=10_000)
-    wait_for_step(process, tmp_path, 2)
+    process = start(steps=10_000)
+    wait_for_step(tmp_path, 2)
     for one in (*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)):
         with suppress(psutil.NoSuchProcess):  # another has ended it already
             one.terminate()  # the engine asks all processes at once, in no order
@@ -229,8 +226,8 @@ def test_at_the_end_of_its_budget_it_leaves_the_last_weights(start: Start, tmp_p
 
 @pytest.mark.slow
 def test_a_cancelled_training_ends_without_a_model(start: Start, tmp_path: Path) -> None:
-    process = start(step_seconds=0.2, steps=10_000)
-    wait_for_step(process, tmp_path, 1)
+    process = start(steps=10_000)
+    wait_for_step(tmp_path, 1)
     (tmp_path / "workspace/cancel").touch()
     assert ended(process) == (CANCELLED, b"")
     assert not (tmp_path / "out/model").exists() and naming(tmp_path) == []
@@ -320,6 +317,4 @@ def test_a_night_with_every_fault_ends_with_every_reason_right(tmp_path: Path, h
     assert {number for number, trial in trials.items() if trial.verdict.kind == "crash"} == set(REASONS), said
     assert not {n: said[n] for n, beginning in REASONS.items() if not said[n].startswith(beginning)}
     assert "CUDA out of memory" in said[2]
-    scores = [trial.score.value for number, trial in trials.items() if number not in REASONS]
-    assert max(scores) > scores[0] + 0.02, "there is something to find"
     assert naming(tmp_path) == [] and orphans.marked(status("night")["campaign_id"]) == []

@@ -17,7 +17,7 @@ from tests.support.processes import wait_for
 from tests.support.servers import free_port
 from tests.support.toy import nightshift, quadratic, status
 
-MODEL, GSM8K = os.environ.get("NIGHTSHIFT_MODEL", ""), os.environ.get("NIGHTSHIFT_GSM8K", "")
+MODEL = os.environ.get("NIGHTSHIFT_MODEL", "")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1800),
@@ -32,20 +32,9 @@ SHORT = (
 )
 
 
-@pytest.mark.parametrize(
-    ("environment", "data"),
-    [
-        pytest.param("reasoning_gym", (), id="reasoning_gym"),
-        pytest.param(
-            "gsm8k_one_gpu", ("--set", f"prepare.settings.dataset={GSM8K}"), id="gsm8k",
-            marks=pytest.mark.skipif(not GSM8K, reason="NIGHTSHIFT_GSM8K names no folder with GSM8K's JSONL files"),
-        ),
-    ],
-)  # fmt: skip
-def test_it_trains_a_step_and_is_judged(environment: str, data: tuple[str, ...], home: Path, server: str) -> None:
-    if environment == "reasoning_gym":
-        pytest.importorskip("reasoning_gym", reason="pip install 'nightshift-rl[reasoning]'")
-    done = nightshift("try", environment, *data, *SHORT, server=server)
+def test_it_trains_a_step_and_is_judged(home: Path, server: str) -> None:
+    pytest.importorskip("reasoning_gym", reason="pip install 'nightshift-rl[reasoning]'")
+    done = nightshift("try", "reasoning_gym", *SHORT, server=server)
     assert done.returncode == 0, done.stderr
     assert 0 <= json.loads(done.stdout)["score"] <= 1
     [file] = home.rglob("answers.jsonl")
