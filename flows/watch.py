@@ -20,8 +20,8 @@ from rich.text import Text
 from environments.plugins import Refused
 from flows.status import document, under_way
 from flows.views.overview import HEADING, trial_line
-from flows.views.terminal import clean, cleaned, duration, is_screen, put
-from tasks.numbers import number
+from flows.views.terminal import clean, cleaned, is_screen, put
+from tasks.numbers import duration, number
 from tasks.spending import parts
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger

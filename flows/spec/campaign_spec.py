@@ -21,6 +21,7 @@ from flows.spec.spec import FIXED, Spec, lasting, runs_in_time
 from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.machine.slots import Slots, slots_of
+from tasks.numbers import duration
 from tasks.proposers import Proposer
 from tasks.recipes import preparing
 from tasks.remote import places
@@ -135,6 +136,16 @@ class CampaignSpec(Spec):
             in_turn += math.ceil((mine + changes * each) / parallel)
         return in_turn * (environment.budget_seconds + besides_training(environment, history))
 
+    def too_late(self, environment: Environment, history: History, spent: float, seconds: float) -> str:
+        """Why there is no time for so many seconds and the certificate; empty if there is."""
+        reserve = self.time_for_the_certificate(environment, history)
+        need = seconds + reserve
+        share = f", of which {duration(reserve)} are for the certificate" if reserve else ""
+        takes = f"it may take {duration(need)}{share}"
+        if spent + need > self.hours * 3600:
+            return f": {duration(spent)} of {duration(self.hours * 3600)} used, {takes}"
+        return f" before {self.until}: {takes}" if self.deadline and time.time() + need > self.deadline else ""
+
     def check(self) -> None:
         """Refuse what can be seen to fail before a new or resumed campaign starts."""
         if shutil.which("git") is None:
@@ -146,7 +157,9 @@ class CampaignSpec(Spec):
             learned_from(self.advanced.learn_from, environment)
         self.loaded_canceller(environment)
         _check_machine(self, environment)
-        _check_time(self, environment, is_new)
+        if is_new and (late := self.too_late(environment, (), 0.0, self.time_for_a_trial(environment, ()))):
+            remedy = "raise hours or until" + ", or use rule = greedy" * self.loaded_rule.certifies
+            raise Refused(f"no time for the baseline{late}: {remedy}")
 
     def open(self) -> Ledger:
         """The campaign's ledger: a new one, or the existing one. Refused if its scores would not be comparable."""
@@ -233,20 +246,6 @@ def _check_machine(spec: CampaignSpec, environment: Environment) -> None:
         place = places.load(environment.trainer, environment.remote.model_dump())
         if runtime.flow_run.id is not None:  # its login is in a block
             place.check()
-
-
-def _check_time(spec: CampaignSpec, environment: Environment, is_new: bool) -> None:
-    """Refuse a time limit that is too short for one trial; of a new campaign for the baseline and the certificate."""
-    what, need, remedy = "one trial", environment.budget_seconds + environment.startup_seconds, ""
-    if is_new:
-        what, need = "the baseline", spec.time_for_a_trial(environment, ())
-        if reserve := spec.time_for_the_certificate(environment, ()):
-            what, need, remedy = f"{what} and the certificate", need + reserve, ", or use rule = greedy"
-    if spec.hours * 3600 < need:
-        has = f"{spec.hours:g} ({spec.hours * 3600:.0f} s)"
-        raise Refused(f"hours = {has} is less than {what} may take ({need:g} s): raise hours{remedy}")
-    if is_new and spec.deadline and spec.deadline < time.time() + need:
-        raise Refused(f"until = {spec.until} comes before {what} can end ({need:g} s): give a later time")
 
 
 def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, object]]:
