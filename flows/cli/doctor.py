@@ -83,7 +83,6 @@ def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = Fal
         raise Refused("--set and --trust are about an environment: name it with --for ENVIRONMENT")
     checks = results(OF_MACHINE)
     if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
-        server_process.settle_in(home())  # before Prefect, which these checks import
         overrides = overrides_only(set_ or [])
         permissions.require_named(for_, overrides, trust)
         checks |= check_environment(environments.named(for_, overrides))

@@ -42,7 +42,6 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
         detach: Leave it to a process of its own, and return once that has begun.
         trust: Agree to what the environment asks for. That of an existing campaign was asked about at its start.
     """
-    server_process.settle_in(home())
     from tasks.tracking.connection import locate
 
     name = stated.get("name")

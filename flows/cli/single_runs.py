@@ -1,7 +1,4 @@
-"""Training runs outside of any campaign, without Prefect's server and MLflow: `nightshift try`, and those of `compare`.
-
-Prefect reads its settings when this is imported: `settle_in` comes before.
-"""
+"""Training runs outside of any campaign, without Prefect's server and MLflow: those of `try` and of `compare`."""
 
 from __future__ import annotations
 
@@ -23,7 +20,6 @@ from environments.plugins import Refused
 from environments.score import Score
 from environments.space import Value
 from flows.cli.arguments import parse_params, placed, read_diff
-from flows.spec import permissions
 from flows.views import terminal
 from flows.views.terminal import clean
 from tasks.describe import in_short
@@ -230,8 +226,7 @@ def in_environment(sides: Mapping[str, Side], on: str, overrides: dict[str, Valu
     """Sides in an environment. Refused if it is invalid, or asks for what nobody grants."""
     from flows.spec.environment import checked_environment
 
-    permissions.require_named(on, overrides, trust)
-    return Question(sides, checked_environment(on, overrides), overrides)
+    return Question(sides, checked_environment(on, overrides, trust), overrides)
 
 
 @contextlib.contextmanager

@@ -44,9 +44,7 @@ QUIET = {
 
 def settle_in(home: Path) -> None:
     """Give Prefect a home inside ours, without analytics, and none of the user's profiles; before its first import."""
-    directory = home / ".prefect"
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.environ.update(QUIET, PREFECT_HOME=str(directory), PREFECT_PROFILE="ephemeral")
+    os.environ.update(QUIET, PREFECT_HOME=str(home / ".prefect"), PREFECT_PROFILE="ephemeral")
     # The terminal shows our own lines; the server stores every log.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")  # else every lost event is printed

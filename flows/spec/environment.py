@@ -12,15 +12,15 @@ from tasks.store.workspace import baseline_files
 from tasks.system.redact import capped
 
 
-def checked_environment(reference: str, overrides: dict[str, Value]) -> Environment:
+def checked_environment(reference: str, overrides: dict[str, Value], trust: bool = False) -> Environment:
     """Load an environment, and check everything that can be checked without training.
 
     A Gymnasium environment is made and reset once. Refused before that if it asks for more than its own folder and
-    nobody has agreed (flows/spec/permissions.py).
+    nobody has agreed (flows/spec/permissions.py). (trust: agrees)
     """
     environment = environments.named(reference, overrides)
     environment.check_files()
-    permissions.require(environment)
+    permissions.require(environment, trust)
     check(environment)
     return environment
 
