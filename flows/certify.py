@@ -9,8 +9,7 @@ from prefect.states import Completed
 
 from flows.campaign import measure
 from flows.engine import certifying, stopping
-from flows.engine.night import opened
-from flows.engine.preparation import ensure_prepared
+from flows.engine.night import ensure_prepared, opened
 from flows.engine.transfer import longest, questions
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.flow import fails_when_refused, titled

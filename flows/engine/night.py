@@ -15,7 +15,6 @@ from environments import Environment
 from environments.score import Score, Wait
 from flows.engine import launching
 from flows.engine.attempt import Attempt, Measurement
-from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server
 from flows.engine.stopping import ASKED, Stop
 from flows.report.page import record_episode, write_report
@@ -27,6 +26,7 @@ from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import results_in
 from tasks.control import baseline_need
 from tasks.describe import headline
+from tasks.recipes import preparing
 from tasks.record import reconcile
 from tasks.stats.certificate import own_certificates
 from tasks.store import campaign_lock
@@ -148,6 +148,16 @@ class Night(Terms):
             return Failed(message=f"{self.spec.name}: {self.ending.reason}")
         result = headline(self.history, own_certificates(self.ledger.certificates()))
         return Completed(message=f"{self.spec.name}: {result}; {self.ending.reason}", data=self.spec.name)
+
+
+def ensure_prepared(ledger: Ledger, elsewhere: Environment | None = None) -> None:
+    """Prepare a campaign's frozen environment, or another that is frozen with it, unless that is done. Refused if it
+    cannot be prepared, or its content differs from what the campaign began with.
+    """
+    environment = elsewhere or ledger.environment
+    if environment.prepare:
+        preparing.prepare(environment, ledger.path.parent, lambda words: ledger.event("preparing", words=words))
+        preparing.hold_to(environment)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import yaml
 from environments.plugins import Refused
 from flows.cli import foreground
 from flows.cli.app import app
-from flows.cli.problems import write_environment
+from flows.cli.problems import env_new
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from tasks.record import reconcile, record
@@ -210,16 +210,19 @@ def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path: Path) -> None
         assert done.stderr == "", verb
 
 
-def test_a_new_environment_is_valid_whatever_it_is_called_and_overwrites_nothing(tmp_path: Path) -> None:
+def test_a_new_environment_is_valid_whatever_it_is_called_and_overwrites_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = '{braces} "quoted" back\\slash 日本'
     folder = tmp_path / name
-    wrote, _, commands = write_environment(folder).partition("\nnext: ")
+    env_new(folder)
+    wrote, _, commands = capsys.readouterr().out.partition("\nnext: ")
     assert str(folder) in wrote
     assert shlex.split(commands)[:5] == ["nightshift", "env", "validate", str(folder), "&&"]
     assert checked_environment(str(folder), {}).name == name
     assert "nightshift skill install" in (folder / "AGENTS.md").read_text()
     with pytest.raises(Refused, match="exists already"):
-        write_environment(folder)
+        env_new(folder)
 
 
 def test_a_run_begins_with_what_is_likely_a_mistake_and_finds_a_folder_by_its_bare_name(

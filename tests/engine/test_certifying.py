@@ -15,7 +15,7 @@ from flows import campaign as campaign_flow
 from flows.certify import certify as certify_flow
 from flows.engine import stopping
 from flows.engine.certifying import certify_at_the_end, nothing_to_certify, path_of, store  # fmt: skip
-from flows.engine.preparation import ensure_prepared
+from flows.engine.night import ensure_prepared
 from flows.engine.stopping import ASKED, NOTHING_LEFT, Stop
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document

@@ -13,7 +13,7 @@ from environments import earlier_trials
 from environments.earlier_trials import EarlierTrial
 from environments.plugins import Refused
 from environments.space import Value
-from flows.cli.problems import write_environment
+from flows.cli.problems import env_new
 from flows.cli.validation import warnings
 from flows.spec.environment import checked_environment
 from tasks.store.workspace import fill, trainer_files
@@ -153,7 +153,7 @@ def test_the_template_and_the_readmes_ten_lines_have_no_warning(tmp_path: Path) 
     (toml,) = re.findall(r"```toml\n(.*?)```", (Path(__file__).parents[2] / "README.md").read_text(), re.DOTALL)
     (tmp_path / "environment.toml").write_text(toml)
     assert warnings(environments.load(tmp_path)) == []
-    write_environment(tmp_path / "fresh")
+    env_new(tmp_path / "fresh")
     assert warnings(environments.load(tmp_path / "fresh")) == []
 
 

@@ -13,7 +13,7 @@ import pytest
 import environments
 from environments.plugins import Refused
 from environments.space import Value
-from flows.cli.problems import write_environment
+from flows.cli.problems import env_new
 from tasks.importing import imported
 from tests.importing.test_importers import run
 from tests.importing.test_wandb_sweep import read, written
@@ -152,7 +152,7 @@ def test_the_judge_plays_the_model_with_its_statistics_also_of_a_training_that_i
 
 @pytest.mark.parametrize("kind", ["sb3", "rl-zoo", "grpo"])
 def test_a_new_environment_of_each_kind_is_read(tmp_path: Path, kind: str) -> None:
-    write_environment(tmp_path / "new", kind)
+    env_new(tmp_path / "new", kind=kind)
     environment = environments.load(tmp_path / "new")
     environment.check_files()
     assert environment.higher_is_better and environment.space
