@@ -8,11 +8,12 @@ import secrets
 import shutil
 import time
 import tomllib
+from typing import Annotated
 
 import tomlkit
 from filelock import FileLock
 from prefect import runtime
-from pydantic import field_validator
+from pydantic import AfterValidator
 
 from environments import Environment, plugins
 from environments.plugins import Refused
@@ -47,12 +48,7 @@ SPARE = 1.1
 class CampaignSpec(Spec):
     """A spec of a campaign that has a name: what it takes here, and the campaign that it makes or goes on with."""
 
-    name: str
-
-    @field_validator("name")
-    @classmethod
-    def _named(cls, name: str) -> str:
-        return check_name(name)
+    name: Annotated[str, AfterValidator(check_name)]
 
     @property
     def deadline(self) -> float | None:
