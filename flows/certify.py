@@ -12,12 +12,12 @@ from flows.engine import certifying, stopping
 from flows.engine.night import ensure_prepared, opened
 from flows.engine.transfer import longest, questions
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.flow import fails_when_refused, titled
-from flows.spec.spec import CERTIFY
+from flows.spec.flow import fails_when_refused
+from flows.spec.spec import CERTIFY, option
 from tasks.describe import where
 from tasks.store.ledger import Ledger, ended_search
 
-Name = Annotated[str, titled("Campaign", "Name of a campaign that has ended.")]
+Name = Annotated[str, option(..., "Name of a campaign that has ended.")]
 On = Annotated[list[str], CERTIFY["on"]]
 Runs = Annotated[int | None, CERTIFY["runs"]]
 Budget = Annotated[str, CERTIFY["budget"]]

@@ -59,11 +59,6 @@ def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def titled(title: str, description: str, **bounds: Any) -> Any:
-    """What the form says of a parameter of any other flow, and its bounds."""
-    return Field(json_schema_extra={"title": title, "description": description}, **bounds)
-
-
 def fails_when_refused(flow: Callable[P, State[R]]) -> Callable[P, State[R]]:
     """Have a flow's function return a Failed state where it would raise Refused; the state's result is the refusal."""
 
