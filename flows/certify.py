@@ -41,5 +41,5 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
                 break
             outcome = "passed" if certificate.passed else certificate.reason
             outcomes.append(f"{where(certificate)}: {outcome}")
-        night.close(stopping.as_before(night, before, "certified before its trials were done"))
+        night.ending = stopping.as_before(night, before, "certified before its trials were done")
     return Completed(message="; ".join(outcomes), data=name)

@@ -35,7 +35,7 @@ def rerun(name: Name, trial: Number) -> State[str]:
         night.money.check(night.history, f"trial {trial}", environment, longest + reserve)
         begin(ledger, trial, runtime.flow_run.id)
         stop = search(night, only=trial)
-        night.close(certify_at_the_end(night, stop, measure))
+        night.ending = certify_at_the_end(night, stop, measure)
         again = night.trial(trial)
     if night.state.is_failed():
         return night.state

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
 
-    from flows.engine.night import Terms
+    from flows.engine.night import Night
 
 FLOW = "trial"
 RETRIES, RETRY_SECONDS = 2, 30.0
@@ -131,7 +131,7 @@ def check(launch: str) -> None:
             )
 
 
-def launched(night: Terms, plan: RunPlan, bench: Bench, after: Sequence[Future]) -> Future:
+def launched(night: Night, plan: RunPlan, bench: Bench, after: Sequence[Future]) -> Future:
     """Have another machine make a run; what the run's own tasks wait for."""
     transfer = "" if bench.environment.name == night.environment.name else bench.environment.name
     seen = len(night.history), history_digest(night.history)
