@@ -11,7 +11,6 @@ from contextlib import suppress
 from uuid import UUID
 
 from prefect import State, flow
-from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.input import RunInput, keyset_from_paused_state
 from prefect.states import Completed, Paused, Running
@@ -88,7 +87,6 @@ def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: int) ->
         run = client.create_flow_run(
             approve, f"{name} trial {number}", parameters, state=Running(), tags=["nightshift", name]
         )
-        client.create_artifact(ArtifactCreate(key=None, type="markdown", data=text, flow_run_id=run.id))
         Word.with_initial_data(description=text).save(keys, flow_run_id=run.id)
         client.set_flow_run_state(run.id, state, force=True)
     return str(run.id)
