@@ -19,8 +19,6 @@ from tasks.trial import Params
 PARAMS = TypeAdapter(dict[str, Value])
 OF_PLUGINS = {"proposer": "options", "rule": "rule_options", "cancel": "cancel_options"}
 """Which option of a campaign holds the values whose key begins so."""
-STDIN = "/dev/stdin"
-"""The spec.toml of a detached campaign: its parent writes it."""
 
 
 def parse_params(text: str | bytes, what: str) -> Params:
@@ -62,11 +60,10 @@ def stated(environment: str | None, *, settings: list[str], trust: bool = False,
     Spec.of("command line", environment="any", **over)
     if environment is None:
         return over
-    if not environment.endswith((".toml", STDIN)):
+    if not environment.endswith(".toml"):
         return {"environment": lasting(environment), **over}
     base = read_spec(Path(environment))
-    if environment != STDIN:  # which our own parent writes, who has asked
-        permissions.require_spec(base, Path(environment), trust)
+    permissions.require_spec(base, Path(environment), trust)
     return laid_over(base, over)
 
 
