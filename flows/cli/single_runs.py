@@ -283,7 +283,8 @@ def attempt(question: Question, runs: int, seed: int | None, isolation: Isolatio
     """
     with set_up(question, TRIES, isolation) as stage:
         first = secrets.randbelow(2**31) if seed is None else seed
-    done = measure(stage, [(first + turn) % 2**31 for turn in range(runs)])
+    jobs = [Job("run", 1 + turn, (first + turn) % 2**31, secrets.randbelow(2**63)) for turn in range(runs)]
+    done = stage.make(jobs, lambda made: any(one.score.value is None for one in made))
     problem, last = stage.environment, next((one for one in done if one.score.value is None), done[-1])
     scores = [one.score.value for one in done if one.score.value is not None]
     mean = None if last.score.error else statistics.fmean(scores)
@@ -307,12 +308,6 @@ def attempt(question: Question, runs: int, seed: int | None, isolation: Isolatio
     }  # fmt: skip
     terminal.tell(document, "\n".join([*lines, f"see {document['directory']}"]), as_json)
     return 1 if last.score.error else 0
-
-
-def measure(stage: Stage, seeds: Sequence[int]) -> list[FreshRun]:
-    """Train and judge under each seed, each on units of its own, until a run has no score."""
-    jobs = [Job("run", n, seed, secrets.randbelow(2**63)) for n, seed in enumerate(seeds, 1)]
-    return stage.make(jobs, lambda runs: any(one.score.value is None for one in runs))
 
 
 def score_text(score: Score) -> str:
