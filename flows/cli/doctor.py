@@ -12,7 +12,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -100,12 +99,12 @@ def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = Fal
     return 1 if bad else 0
 
 
-def results(checks: Mapping[str, Callable[[], Check]]) -> dict[str, Check]:
+def results(checks: Mapping[str, Callable[..., Check]], *about: Environment) -> dict[str, Check]:
     """What each check says; one that cannot be made is bad."""
     results = {}
     for name, check in checks.items():
         try:
-            results[name] = check()
+            results[name] = check(*about)
         except (OSError, ValueError, Refused, Unanswered, httpx.HTTPError) as fault:  # a bug prints its traceback
             results[name] = Check("bad", without_passwords(str(fault)), "correct that, and try again")
     return results
@@ -278,5 +277,4 @@ OF_PRIME_RL = {"dry_run": dry_run, "cuda": cuda}
 
 def check_environment(environment: Environment) -> dict[str, Check]:
     """The checks by name, in the order of the report."""
-    checks = OF_ANY | (OF_PRIME_RL if environment.trainer == "prime_rl" else {})
-    return results({name: partial(check, environment) for name, check in checks.items()})
+    return results(OF_ANY | (OF_PRIME_RL if environment.trainer == "prime_rl" else {}), environment)
