@@ -86,12 +86,8 @@ class Artifact:
             if self._made:  # by hand, since update_artifact() would also put the whole content into an event
                 client.request("PATCH", "/artifacts/{id}", json=content, path_params={"id": str(self._made)})
             else:
-                key = artifact_key(self._ledger.campaign.name)
+                name = re.sub("[^a-z0-9]+", "-", self._ledger.campaign.name).strip("-")  # letters that Prefect allows
+                key = f"campaign-{name}-report"
                 made = ArtifactCreate(key=key, type="markdown", flow_run_id=self._flow_run_id, **content)
                 self._made = client.create_artifact(made).id
         return ""
-
-
-def artifact_key(campaign: str) -> str:
-    """In the letters that Prefect allows."""
-    return f"campaign-{re.sub('[^a-z0-9]+', '-', campaign).strip('-')}-report"
