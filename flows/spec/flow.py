@@ -18,7 +18,6 @@ from typing import Annotated, Any, ParamSpec, TypeVar, get_args
 from prefect import State, runtime
 from prefect.exceptions import FailedRun
 from prefect.states import Failed
-from prefect.utilities.callables import parameter_schema
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
@@ -41,7 +40,6 @@ def form(flow: F) -> F:
     others = sorted({*OPTIONS, "advanced"} - {each.name for each in own})
     vars(flow.fn)["__signature__"] = inspect.Signature([*own, *(_parameter(name, None, Any) for name in others)])
     vars(flow)["__signature__"] = inspect.Signature([_shown(name, field) for name, field in Spec.model_fields.items()])
-    vars(flow)["parameters"] = parameter_schema(flow)
     return flow
 
 
