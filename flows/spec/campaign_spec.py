@@ -15,9 +15,9 @@ from filelock import FileLock
 from prefect import runtime
 from pydantic import AfterValidator
 
-from environments import Environment, plugins
+from environments import FILE, Environment, plugins
 from environments.plugins import Refused
-from flows.spec.environment import check_editable, checked_environment
+from flows.spec.environment import checked_environment
 from flows.spec.spec import FIXED, Spec, lasting, runs_in_time
 from tasks import propose
 from tasks.cancellers import Canceller
@@ -35,9 +35,11 @@ from tasks.stats.certificate import REUSED, drift, searched
 from tasks.stats.design import Design, alpha_of, design_of
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
 from tasks.store.ledger import Ledger, Settings, check_name
+from tasks.store.workspace import baseline_files
 from tasks.system.clock import merged
 from tasks.system.files import write_atomic
 from tasks.system.home import home
+from tasks.system.redact import capped
 from tasks.trial import History, baseline
 
 RULES, CANCELLERS = "tasks.rules", "tasks.cancellers"
@@ -49,11 +51,6 @@ class CampaignSpec(Spec):
     """A spec of a campaign that has a name: what it takes here, and the campaign that it makes or goes on with."""
 
     name: Annotated[str, AfterValidator(check_name)]
-
-    @property
-    def deadline(self) -> float | None:
-        """`until` as Unix time, in seconds."""
-        return datetime.datetime.fromisoformat(self.until).timestamp() if self.until else None
 
     @property
     def isolation(self) -> Isolation:
@@ -140,7 +137,8 @@ class CampaignSpec(Spec):
         takes = f"it may take {duration(need)}{share}"
         if spent + need > self.hours * 3600:
             return f": {duration(spent)} of {duration(self.hours * 3600)} used, {takes}"
-        return f" before {self.until}: {takes}" if self.deadline and time.time() + need > self.deadline else ""
+        until = datetime.datetime.fromisoformat(self.until).timestamp() if self.until else math.inf
+        return f" before {self.until}: {takes}" if time.time() + need > until else ""
 
     def check(self) -> None:
         """Refuse what can be seen to fail before a new or resumed campaign starts."""
@@ -218,7 +216,12 @@ def _check_proposers(spec: CampaignSpec, environment: Environment) -> None:
         prompts.check(environment.folder)
     if not proposer.edits:
         return
-    check_editable(environment)
+    files = [name for _, name in baseline_files(environment)]  # none of one that is trained elsewhere
+    if files and not {*files} & {*environment.editable}:  # edits would make files that nothing runs
+        raise Refused(
+            f"{environment.folder / FILE}: editable = {list(environment.editable)}, and none of these is a file of its "
+            f"program ({capped(', '.join(files), 200)}): list those that a proposer may change"
+        )
     level, reach = spec.isolation.level, "could reach your files: see `nightshift doctor`"
     if advanced.approval != "none" and level == "none":
         raise Refused(f"approval = {advanced.approval!r} at isolation none: a new program runs before it, and {reach}")
