@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import httpx
-from prefect import get_run_logger, task
+from prefect import State, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterIdempotencyKey
+from prefect.client.schemas.objects import FlowRun
 from prefect.deployments import run_deployment
 from prefect.states import Cancelling
 from prefect.utilities.annotations import quote
@@ -38,10 +40,6 @@ from tasks.system.retrying import retrying
 from tasks.task_key import TaskKey, history_digest
 
 if TYPE_CHECKING:
-    from prefect import State
-    from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import FlowRun
-
     from flows.engine.night import Night
 
 FLOW = "trial"
@@ -205,7 +203,7 @@ class Launch:
         parameters = {
             "folder": str(self.ledger.path), "request": self.request.file, "campaign_id": campaign.campaign_id,
         }  # fmt: skip
-        child = cast("FlowRun", _answer(lambda: run_deployment(
+        child = cast(FlowRun, _answer(lambda: run_deployment(
             self.deployment, parameters=parameters, flow_run_name=f"{campaign.name} {self.request.name}", timeout=0,
             idempotency_key=key, tags=[campaign.environment, campaign.name], as_subflow=True,
         )))  # fmt: skip
