@@ -47,7 +47,6 @@ RETRIES, RETRY_SECONDS = 2, 30.0
 """Launches after a death, per process of the campaign, and the pause before each: what ended the last one, such as a
 Docker daemon or a node, may be restarting."""
 POLL_SECONDS = 1.0
-ANSWER_SECONDS = 10.0
 AWAY_SECONDS = 3600.0
 """Longest outage of the server that is waited for."""
 VISIBLE_SECONDS = 90.0
@@ -116,7 +115,7 @@ def check(launch: str) -> None:
     """Refuse a deployment that does not exist or has no work pool; warn where nobody would notice a lost machine."""
     if launch == "here":
         return
-    with impatient_client(ANSWER_SECONDS, retries=3) as client:
+    with impatient_client(retries=3) as client:
         deployments = client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])))
         pools = {deployment.name: deployment.work_pool_name for deployment in deployments}
         plugins.require(launch, sorted(pools), f"deployment of the flow {FLOW}", f"launch, at {client.api_url}")
@@ -148,7 +147,7 @@ def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) 
     with bench.timed(key):
         if not request.is_done(results):
             interrupt.check()  # the night may have ended in the pause before a retry
-            with impatient_client(ANSWER_SECONDS) as client:
+            with impatient_client() as client:
                 Launch(client, f"{FLOW}/{deployment}", bench.ledger, request).follow()
 
 

@@ -22,8 +22,6 @@ from tasks.trial import History, machine_of
 
 REST_SECONDS = 30.0
 """Between two reports: drawing shares the machine with trials. Whoever looks more often has `status --watch`."""
-SEND_SECONDS = 10.0
-"""How long the Prefect server may take to answer; the end of a campaign may wait for it."""
 Report = Callable[[Ledger, CampaignEnd | None], str]
 """Writes the report of a campaign, whose end is given once it is known, and returns it as Markdown."""
 
@@ -82,7 +80,7 @@ class Artifact:
 
         page = self._report(self._ledger, ending)
         content: dict[str, Any] = {"data": page, "description": page.partition("\n")[0].removeprefix("## ")}
-        with impatient_client(SEND_SECONDS) as client:  # the next report is the next attempt
+        with impatient_client() as client:  # the next report is the next attempt
             if self._made:  # by hand, since update_artifact() would also put the whole content into an event
                 client.request("PATCH", "/artifacts/{id}", json=content, path_params={"id": str(self._made)})
             else:

@@ -9,7 +9,8 @@ from typing import Any
 
 from flows.engine.certifying import store
 from flows.report.page import write_report
-from flows.views.run_log import SEND_SECONDS, Artifact
+from flows.server.server_process import ANSWER_SECONDS
+from flows.views.run_log import Artifact
 from tasks.plots.canvas import png
 from tasks.plots.progress import draw
 from tasks.store.ledger import Ledger
@@ -82,4 +83,4 @@ def test_a_server_that_is_down_is_noted_once_and_holds_nobody_up_not_even_an_int
 
     assert len(faults(ledger)) == 1
     assert (ledger.path / "progress.png").read_bytes() == picture_of(ledger) != early
-    assert time.monotonic() - began < 3 * SEND_SECONDS
+    assert time.monotonic() - began < 3 * ANSWER_SECONDS
