@@ -12,14 +12,7 @@ from uuid import UUID
 
 import httpx
 from prefect import State, runtime
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterId,
-    TaskRunFilter,
-    TaskRunFilterState,
-    TaskRunFilterStateType,
-)
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 from prefect.exceptions import Abort, ObjectNotFound, Pause, PrefectHTTPStatusError, TerminationSignal
 from prefect.states import Cancelled, Crashed
 
@@ -76,10 +69,10 @@ def crash_earlier_runs(ledger: Ledger, own: str | None) -> None:
     know are none of its results.
     """
     lives = {event["flow_run_id"] for event in ledger.events() if event["event"] == "life" and event.get("flow_run_id")}
-    runs = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(run) for run in lives]))
-    under_way = TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING]))
+    runs = FlowRunFilter.model_validate({"id": {"any_": [*lives]}})
+    under_way = TaskRunFilter.model_validate({"state": {"type": {"any_": ["PENDING", "RUNNING"]}}})
     with impatient_client(BUSY_RETRIES) as client:
-        for task_run in client.read_task_runs(flow_run_filter=runs, task_run_filter=TaskRunFilter(state=under_way)):
+        for task_run in client.read_task_runs(flow_run_filter=runs, task_run_filter=under_way):
             client.set_task_run_state(task_run.id, Crashed(message="its process was killed"), force=True)
         for run in client.read_flow_runs(flow_run_filter=runs):
             if str(run.id) != own and run.state is not None and not run.state.is_final():
