@@ -158,7 +158,18 @@ class CampaignSpec(Spec):
     def open(self) -> Ledger:
         """The campaign's ledger: a new one, or the existing one. Refused if its scores would not be comparable."""
         with FileLock(home() / ".create.lock"):  # of two that start one name, the second opens the first's
-            return self._resumed() if Ledger.exists(self.name) else self._create()
+            if Ledger.exists(self.name):
+                return self._resumed()
+            environment, learns = self.new_environment(), self.advanced.learn_from
+            return Ledger.create(
+                self.name,
+                environment,
+                source=lasting(self.environment),
+                settings=self.settings(secrets.randbelow(2**31) if self.advanced.seed is None else self.advanced.seed),
+                isolation=self.isolation.level,
+                spec=self.toml(),
+                more={LEARNED: lessons_json(learned_from(learns, environment))} if learns else {},
+            )
 
     def store(self, ledger: Ledger) -> None:
         """Write spec.toml and log what changed since the last life. The caller must hold the campaign's lock."""
@@ -176,18 +187,6 @@ class CampaignSpec(Spec):
     def new_environment(self) -> Environment:
         """The environment as it would be frozen now, checked. Refused if it cannot be used."""
         return checked_environment(self.environment, self.advanced.overrides)
-
-    def _create(self) -> Ledger:
-        environment, learns = self.new_environment(), self.advanced.learn_from
-        return Ledger.create(
-            self.name,
-            environment,
-            source=lasting(self.environment),
-            settings=self.settings(secrets.randbelow(2**31) if self.advanced.seed is None else self.advanced.seed),
-            isolation=self.isolation.level,
-            spec=self.toml(),
-            more={LEARNED: lessons_json(learned_from(learns, environment))} if learns else {},
-        )
 
     def settings(self, seed: int) -> Settings:
         """The fixed options besides the environment, with the seed that was drawn if none was stated."""
