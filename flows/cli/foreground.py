@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
+
 import environments
 from environments.plugins import Refused
 from flows.cli import validation
@@ -20,9 +22,12 @@ from flows.spec import permissions
 from flows.spec.spec import laid_over
 from flows.status import document, state
 from flows.views import terminal
+from flows.watch import CampaignWatch
+from tasks.sandbox.program import CannotStart
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, ended, free_name, readable
 from tasks.system.home import home
+from tasks.tracking.connection import locate
 
 if TYPE_CHECKING:
     from flows.spec.campaign_spec import CampaignSpec
@@ -39,8 +44,6 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
         detach: Leave it to a process of its own, and return once that has begun.
         trust: Agree to what the environment asks for. That of an existing campaign was asked about at its start.
     """
-    from tasks.tracking.connection import locate
-
     name = stated.get("name")
     ledger = Ledger.open(name) if name and ("environment" not in stated or Ledger.exists(name)) else None
     name = name or free_name(Path(stated["environment"]).name)
@@ -146,11 +149,6 @@ def run_and_show(flow: Any, parameters: dict[str, Any], server: str | None, as_j
         parameters: Of the flow, the campaign's `name` among them.
         server: The Prefect server that --server names.
     """
-    import httpx
-
-    from flows.watch import CampaignWatch
-    from tasks.sandbox.program import CannotStart
-
     name, console = parameters["name"], terminal.console(as_json)
     api = server_process.stated_server(server, home())
     try:
@@ -171,7 +169,6 @@ def run_and_show(flow: Any, parameters: dict[str, Any], server: str | None, as_j
 
 def _run(flow: Any, parameters: dict[str, Any], url: str) -> str:
     """Run a flow until the server has stored all of its task runs; what the server lacks then, or an empty text."""
-    import httpx
     from prefect.exceptions import Abort
 
     name, began = parameters["name"], time.time()

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from prefect import get_run_logger
+from prefect.client.schemas.actions import ArtifactCreate
 
 from flows.server.server_process import impatient_client
 from flows.status import CampaignEnd, rows
@@ -76,8 +77,6 @@ class Artifact:
 
     def update(self, ending: CampaignEnd | None = None) -> str:
         """Write the report, and make the artifact or update it; an empty text, for Background."""
-        from prefect.client.schemas.actions import ArtifactCreate
-
         page = self._report(self._ledger, ending)
         content: dict[str, Any] = {"data": page, "description": page.partition("\n")[0].removeprefix("## ")}
         with impatient_client() as client:  # the next report is the next attempt
