@@ -79,7 +79,7 @@ class CampaignWatch:
         """Read what runs now, and all else if there is a new event: of a long campaign that takes a while."""
         ledger = Ledger.open(self._name)
         events = list(ledger.events())
-        if len(events) != len(self._events):
+        if not self._document or len(events) != len(self._events):
             self._events, self._document, self._history = events, cleaned(document(ledger)), ledger.history()
         if self._document["state"] == "running":
             self._document |= cleaned(under_way(ledger, self._history))

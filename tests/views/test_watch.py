@@ -93,8 +93,9 @@ def test_a_campaign_ends_with_what_binds(tmp_path: Path) -> None:
 
 def test_into_a_file_go_plain_lines_of_what_was_decided_and_of_what_waits_for_a_person(tmp_path: Path) -> None:
     output = io.StringIO()
-    with CampaignWatch("n", Console(file=output, width=WHOLE)):
+    with CampaignWatch("n", Console(file=output, width=WHOLE)) as watch:
         ledger = campaign(tmp_path)
+        watch.look()  # before its first event
         ledger.event("preparing", words="a recipe says \x1b[2J")
         for score in (3.0, None):
             propose(ledger, len(ledger.history()))
