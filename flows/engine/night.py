@@ -53,9 +53,7 @@ def bench_of(
 
 
 class Night:
-    """What the loop of a campaign, its certificate and its reruns work with. A launched run has one of its own, with
-    its bench.
-    """
+    """What a campaign's loop, its certificate and its reruns work with; a launched run has one of its own."""
 
     def __init__(self, spec: CampaignSpec, ledger: Ledger, history: History, bench: Bench | None = None) -> None:
         self.spec, self.ledger, self.bench = spec, ledger, bench or bench_of(spec, ledger)
