@@ -19,8 +19,6 @@ class LLM(ModelSettings, Block):
     """The language model that proposes: its name, endpoint, credentials and prices."""
 
     _block_type_name = "Nightshift LLM"
-    _block_type_slug = "nightshift-llm"
-    _description = "The language model that proposes: its name, endpoint, credentials and prices."
 
     models: list[str] = Field(min_length=1)
     """Names of the models, each with its provider, at least one. A proposer with one model uses the first."""

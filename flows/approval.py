@@ -11,7 +11,6 @@ from contextlib import suppress
 from uuid import UUID
 
 from prefect import State, flow
-from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.input import RunInput, keyset_from_paused_state
 from prefect.states import Completed, Paused, Running
@@ -28,8 +27,6 @@ from tasks.system.redact import clean
 from tasks.tracking.values import inert, plain
 from tasks.trial import Params, Proposal
 
-ASK_SECONDS = 5.0
-"""Time-out of a request; then the campaign goes on without the server."""
 TOO_LATE = "nobody answered in time"
 
 
@@ -83,12 +80,11 @@ def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: int) ->
     )
     keys = keyset_from_paused_state(state)
     state.state_details.run_input_keyset = {str(key): value for key, value in keys.items()}
-    with impatient_client(ASK_SECONDS, retries=3) as client:  # on SQLite it is busy while it stores events
+    with impatient_client(retries=3) as client:  # on SQLite it is busy while it stores events
         parameters = {"campaign": name, "trial": number}
         run = client.create_flow_run(
             approve, f"{name} trial {number}", parameters, state=Running(), tags=["nightshift", name]
         )
-        client.create_artifact(ArtifactCreate(key=None, type="markdown", data=text, flow_run_id=run.id))
         Word.with_initial_data(description=text).save(keys, flow_run_id=run.id)
         client.set_flow_run_state(run.id, state, force=True)
     return str(run.id)
@@ -100,7 +96,7 @@ def _collect_forms(ledger: Ledger) -> None:
     asked = {UUID(one.flow_run_id): one for one in newest if one.flow_run_id}
     if not asked:
         return
-    with impatient_client(ASK_SECONDS) as client:
+    with impatient_client() as client:
         for run in client.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=list(asked)))):
             one, state = asked[run.id], run.state or Paused()
             if one.state == "waiting" and not state.is_paused():

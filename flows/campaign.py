@@ -14,7 +14,7 @@ from prefect.utilities.annotations import quote  # Prefect passes it on as it is
 from flows.engine.attempt import Attempt, Future, Measurement
 from flows.engine.certifying import certify_at_the_end
 from flows.engine.launching import launched
-from flows.engine.night import Night, Terms, opened
+from flows.engine.night import Night, opened
 from flows.engine.proposing import next_attempt
 from flows.engine.stopping import Stop, reached
 from flows.spec.campaign_spec import CampaignSpec
@@ -36,7 +36,7 @@ def campaign(environment: str, name: str | None = None, **options: Any) -> State
     """Improve an environment's program overnight: propose, train, evaluate, decide, and certify the champion."""
     spec = CampaignSpec.of(environment=environment, **named(environment, name, options))
     with opened(spec) as night:
-        night.close(certify_at_the_end(night, search(night), measure))
+        night.ending = certify_at_the_end(night, search(night), measure)
     return night.state
 
 
@@ -66,7 +66,7 @@ def ask(*arguments: object) -> Future:
     return propose.submit(*map(quote, arguments), return_state=False)
 
 
-def measure(night: Terms, plan: RunPlan, bench: Bench | None = None, after: Sequence[Future] = ()) -> Measurement:
+def measure(night: Night, plan: RunPlan, bench: Bench | None = None, after: Sequence[Future] = ()) -> Measurement:
     """Train once and judge the result: in a slot of this machine, or as a run of the deployment `trial`."""
     bench = bench or night.bench
     if night.spec.launch != "here":  # another machine makes the run, and the tasks below find its results

@@ -9,16 +9,15 @@ from prefect.states import Completed
 
 from flows.campaign import measure
 from flows.engine import certifying, stopping
-from flows.engine.night import opened
-from flows.engine.preparation import ensure_prepared
+from flows.engine.night import ensure_prepared, opened
 from flows.engine.transfer import longest, questions
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.flow import fails_when_refused, titled
-from flows.spec.spec import CERTIFY
+from flows.spec.flow import fails_when_refused
+from flows.spec.spec import CERTIFY, option
 from tasks.describe import where
 from tasks.store.ledger import Ledger, ended_search
 
-Name = Annotated[str, titled("Campaign", "Name of a campaign that has ended.")]
+Name = Annotated[str, option(..., "Name of a campaign that has ended.")]
 On = Annotated[list[str], CERTIFY["on"]]
 Runs = Annotated[int | None, CERTIFY["runs"]]
 Budget = Annotated[str, CERTIFY["budget"]]
@@ -42,5 +41,5 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
                 break
             outcome = "passed" if certificate.passed else certificate.reason
             outcomes.append(f"{where(certificate)}: {outcome}")
-        night.close(stopping.as_before(night, before, "certified before its trials were done"))
+        night.ending = stopping.as_before(night, before, "certified before its trials were done")
     return Completed(message="; ".join(outcomes), data=name)

@@ -12,13 +12,14 @@ from flows.campaign import measure, search
 from flows.engine.certifying import certify_at_the_end
 from flows.engine.night import opened
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.flow import fails_when_refused, titled
+from flows.spec.flow import fails_when_refused
+from flows.spec.spec import option
 from tasks.describe import verdict_of
 from tasks.store.ledger import Ledger
 from tasks.trial import History
 
-Name = Annotated[str, titled("Campaign", "Name of a campaign that has ended.")]
-Number = Annotated[int, titled("Trial", "Number of a finished trial; 0 is the baseline.", ge=0)]
+Name = Annotated[str, option(..., "Name of a campaign that has ended.")]
+Number = Annotated[int, option(..., "Number of a finished trial; 0 is the baseline.", ge=0)]
 
 
 @flow(name="rerun", flow_run_name="{name} trial {trial} again", persist_result=True, result_serializer="json")
@@ -34,7 +35,7 @@ def rerun(name: Name, trial: Number) -> State[str]:
         night.money.check(night.history, f"trial {trial}", environment, longest + reserve)
         begin(ledger, trial, runtime.flow_run.id)
         stop = search(night, only=trial)
-        night.close(certify_at_the_end(night, stop, measure))
+        night.ending = certify_at_the_end(night, stop, measure)
         again = night.trial(trial)
     if night.state.is_failed():
         return night.state

@@ -9,17 +9,17 @@ from __future__ import annotations
 import platform
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 from prefect import State, flow
 from prefect.states import Completed
 
 import environments
+from environments import Environment
 from environments.plugins import Refused
 from flows import campaign
 from flows.engine.launching import FLOW, POLL_SECONDS, REQUEST, SHARE, LaunchRequest, once_visible
-from flows.engine.night import Terms, bench_of
+from flows.engine.night import Night, bench_of
 from flows.engine.recovery import cancellable
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.flow import fails_when_refused
@@ -31,10 +31,7 @@ from tasks.store.ledger import Ledger, frozen_elsewhere
 from tasks.system import interrupt, orphans
 from tasks.system.home import home
 from tasks.task_key import history_digest
-
-if TYPE_CHECKING:
-    from environments import Environment
-    from tasks.trial import History
+from tasks.trial import History
 
 
 @flow(name=FLOW, persist_result=False)
@@ -85,13 +82,13 @@ def measure(path: Path, request: LaunchRequest) -> None:
     check_given(spec.isolation.level, home(), outside(environment))
     bench = bench_of(spec, ledger, transfer, request.budget, launched=True)
     with results_in(ledger.results):
-        terms = Terms(spec, ledger, history, bench)
-        made = campaign.measure(terms, request.plan)
+        night = Night(spec, ledger, history, bench)
+        made = campaign.measure(night, request.plan)
         try:
-            while terms.running:
-                interrupt.wait(POLL_SECONDS)
+            while night.running:
+                night.wait()
         finally:
-            terms.end_runs()
+            night.end_runs()
         result_of(made.last_task)
 
 

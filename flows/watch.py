@@ -8,7 +8,7 @@ the end; a file or a pipe gets the lines alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
@@ -19,9 +19,9 @@ from rich.text import Text
 
 from environments.plugins import Refused
 from flows.status import document, under_way
-from flows.views.overview import HEADING, trial_line
-from flows.views.terminal import clean, cleaned, duration, is_screen, put
-from tasks.numbers import number
+from flows.views.overview import HEADING, Document, trial_line
+from flows.views.terminal import clean, cleaned, is_screen, put
+from tasks.numbers import duration, number
 from tasks.spending import parts
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
@@ -29,7 +29,6 @@ from tasks.trial import History
 
 BAR = 20
 """Columns of a bar."""
-Document = Mapping[str, Any]
 
 
 class CampaignWatch:

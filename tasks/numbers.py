@@ -1,4 +1,4 @@
-"""Numbers in words: scores, differences and probabilities as people read them."""
+"""Numbers in words: scores, differences, probabilities and durations as people read them."""
 
 from __future__ import annotations
 
@@ -19,3 +19,9 @@ def number(value: float | None, sign: bool = False) -> str:
 
 def probability(p: float) -> str:
     return f"p < {LEAST_P:g}" if p < LEAST_P else f"p = {p:.2g}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -6,6 +6,7 @@ Exit codes: 0 finished; 1 failed; 2 refused before anything ran; 130 interrupted
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib.metadata
 import os
@@ -18,7 +19,8 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from environments.plugins import Refused
 from flows.cli import deciding, doctor, machine, problems, running, seeing, services
-from flows.server.server_process import leave
+from flows.server.server_process import leave, settle_in
+from tasks.system.home import home
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 VERBS: dict[str, tuple[Callable[..., int] | App, ...]] = {
@@ -63,6 +65,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
+        with contextlib.suppress(Refused):  # a verb that needs the home says why there is none
+            settle_in(home())
         code = app(sys.argv[1:], exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()  # here, where a closed pipe is expected
     except KeyboardInterrupt:

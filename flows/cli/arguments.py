@@ -13,14 +13,13 @@ from environments.plugins import Refused, explain
 from environments.space import Value
 from flows.spec import permissions
 from flows.spec.spec import Spec, laid_over, lasting, read_spec, spread
-from tasks.editing.edits import EditFailed
+from tasks.editing.edits import EditFailed, changed, diff_of
+from tasks.store import lineage
 from tasks.trial import Params
 
 PARAMS = TypeAdapter(dict[str, Value])
 OF_PLUGINS = {"proposer": "options", "rule": "rule_options", "cancel": "cancel_options"}
 """Which option of a campaign holds the values whose key begins so."""
-STDIN = "/dev/stdin"
-"""The spec.toml of a detached campaign: its parent writes it."""
 
 
 def parse_params(text: str | bytes, what: str) -> Params:
@@ -43,11 +42,9 @@ def placed(diff: str, what: str, program: Mapping[str, str], editable: Sequence[
     """A diff with the line numbers that its context has in the program. Raises Refused: a hunk fits nowhere, or in
     several places, or it changes another file; `what` names it.
     """
-    from tasks.editing.edits import changed, diff_of
-    from tasks.store.lineage import PARAMS, without_parameters
-
-    if PARAMS not in program and not (diff := without_parameters(diff)).strip():
-        raise Refused(f"{what}: it changes nothing but {PARAMS}, which the lineage alone has: give parameters as such")
+    if lineage.PARAMS not in program and not (diff := lineage.without_parameters(diff)).strip():
+        only = f"it changes nothing but {lineage.PARAMS}, which the lineage alone has"
+        raise Refused(f"{what}: {only}: give parameters as such")
     try:
         return diff_of(program, {**program, **changed(diff, program, editable)})
     except EditFailed as wrong:
@@ -62,11 +59,10 @@ def stated(environment: str | None, *, settings: list[str], trust: bool = False,
     Spec.of("command line", environment="any", **over)
     if environment is None:
         return over
-    if not environment.endswith((".toml", STDIN)):
+    if not environment.endswith(".toml"):
         return {"environment": lasting(environment), **over}
     base = read_spec(Path(environment))
-    if environment != STDIN:  # which our own parent writes, who has asked
-        permissions.require_spec(base, Path(environment), trust)
+    permissions.require_spec(base, Path(environment), trust)
     return laid_over(base, over)
 
 

@@ -15,14 +15,12 @@ from flows.cli import foreground
 from flows.cli.arguments import overrides_only, parse_params, placed, read_diff
 from flows.cli.options import Budget, Isolation, Json, On, Runs, Server, Settings, Trust, Unsandboxed  # fmt: skip
 from flows.cli.seeing import newest
-from flows.server import server_process
 from flows.spec import permissions
 from flows.spec.spec import lasting
 from flows.views.terminal import clean, tell
 from tasks.editing.edits import patched
 from tasks.store import approval, campaign_lock, inbox
 from tasks.store.ledger import Ledger
-from tasks.system.home import home
 from tasks.trial import best
 
 FORMS = ("", "a b", "a b on", "a b train eval", "optuna train eval", "b optuna train eval", "rl-zoo")
@@ -48,7 +46,6 @@ def certify(
 
     Example: nightshift certify night --on ./harder --runs 10
     """
-    server_process.settle_in(home())
     from flows.certify import certify as flow  # imports Prefect
     from flows.engine import certifying
     from flows.engine.transfer import cost, questions
@@ -111,7 +108,6 @@ def compare(
         runs: Fresh runs of each side, 5 or 5v3. Default: 5, or 2 in a deterministic environment.
         more: So many runs more, of the named or the last comparison.
     """
-    server_process.settle_in(home())
     from flows.cli import comparing, own_script, single_runs  # these import Prefect
 
     given = {"a": a, "b": b, "on": on, "train": train, "eval": eval_, "optuna": optuna, "rl-zoo": rl_zoo}

@@ -12,7 +12,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -49,7 +48,6 @@ from tasks.trial import Proposal
 
 LITTLE_DISK, NO_DISK = 10 * 2**30, 2**30
 """Free bytes below which a campaign may fill the disk, and below which it will."""
-ASK_SECONDS = 3.0
 CUDA_SECONDS = 50.0
 """For prime-rl's torch to be imported, and to compute."""
 PROBE = """\
@@ -83,7 +81,6 @@ def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = Fal
         raise Refused("--set and --trust are about an environment: name it with --for ENVIRONMENT")
     checks = results(OF_MACHINE)
     if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
-        server_process.settle_in(home())  # before Prefect, which these checks import
         overrides = overrides_only(set_ or [])
         permissions.require_named(for_, overrides, trust)
         checks |= check_environment(environments.named(for_, overrides))
@@ -101,12 +98,12 @@ def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = Fal
     return 1 if bad else 0
 
 
-def results(checks: Mapping[str, Callable[[], Check]]) -> dict[str, Check]:
+def results(checks: Mapping[str, Callable[..., Check]], *about: Environment) -> dict[str, Check]:
     """What each check says; one that cannot be made is bad."""
     results = {}
     for name, check in checks.items():
         try:
-            results[name] = check()
+            results[name] = check(*about)
         except (OSError, ValueError, Refused, Unanswered, httpx.HTTPError) as fault:  # a bug prints its traceback
             results[name] = Check("bad", without_passwords(str(fault)), "correct that, and try again")
     return results
@@ -188,7 +185,7 @@ def mlflow() -> Check:
     if (store := locate(None, home())) is None:
         return Check("ok", "trials are not recorded in MLflow")
     where = without_credentials(store.uri)
-    if store.is_served and (status := httpx.get(f"{where}/health", timeout=ASK_SECONDS).status_code) >= 500:
+    if store.is_served and (status := httpx.get(f"{where}/health").status_code) >= 500:
         # below, a proxy may want a login
         return Check("bad", f"the MLflow server at {where} answers {status}", "see its log")
     return Check("ok", f"trials are recorded in {where.partition('?')[0]}")
@@ -279,5 +276,4 @@ OF_PRIME_RL = {"dry_run": dry_run, "cuda": cuda}
 
 def check_environment(environment: Environment) -> dict[str, Check]:
     """The checks by name, in the order of the report."""
-    checks = OF_ANY | (OF_PRIME_RL if environment.trainer == "prime_rl" else {})
-    return results({name: partial(check, environment) for name, check in checks.items()})
+    return results(OF_ANY | (OF_PRIME_RL if environment.trainer == "prime_rl" else {}), environment)

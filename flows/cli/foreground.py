@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shlex
 import subprocess
 import sys
@@ -12,20 +11,23 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
+
 import environments
-from environments import plugins
 from environments.plugins import Refused
 from flows.cli import validation
-from flows.cli.arguments import STDIN
 from flows.cli.seeing import print_status
 from flows.server import server_process
 from flows.spec import permissions
 from flows.spec.spec import laid_over
 from flows.status import document, state
 from flows.views import terminal
+from flows.watch import CampaignWatch
+from tasks.sandbox.program import CannotStart
 from tasks.store import campaign_lock
-from tasks.store.ledger import Ledger, campaigns, ended, free_name, readable
+from tasks.store.ledger import Ledger, ended, free_name, readable
 from tasks.system.home import home
+from tasks.tracking.connection import locate
 
 if TYPE_CHECKING:
     from flows.spec.campaign_spec import CampaignSpec
@@ -42,22 +44,19 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
         detach: Leave it to a process of its own, and return once that has begun.
         trust: Agree to what the environment asks for. That of an existing campaign was asked about at its start.
     """
-    server_process.settle_in(home())
-    from tasks.tracking.connection import locate
-
     name = stated.get("name")
-    ledger = Ledger.open(name) if name and Ledger.exists(name) else None
-    spec = _checked(stated, ledger, trust)
-    if ledger:
-        status, asks_more = document(ledger), stated["advanced"] or stated.keys() - {"name", "environment", "advanced"}
-        if status["state"] == "finished" and not (status["waiting_to_record"] or asks_more):
-            return print_status(ledger, as_json)
-        campaign_lock.check_idle(ledger)
-    api = server_process.stated_server(server, home())
-    locate(spec.tracking, home())  # refuses where nothing can be recorded
-    if not name:
-        spec = spec.model_copy(update={"name": free_name(Path(spec.environment).name)})
+    ledger = Ledger.open(name) if name and ("environment" not in stated or Ledger.exists(name)) else None
+    name = name or free_name(Path(stated["environment"]).name)
     try:
+        spec = _checked({**stated, "name": name}, ledger, trust)
+        if ledger:
+            status = document(ledger)
+            asks_more = stated["advanced"] or stated.keys() - {"name", "environment", "advanced"}
+            if status["state"] == "finished" and not (status["waiting_to_record"] or asks_more):
+                return print_status(ledger, as_json)
+            campaign_lock.check_idle(ledger)
+        api = server_process.stated_server(server, home())
+        locate(spec.tracking, home())  # refuses where nothing can be recorded
         if detach:
             return start_detached(spec, api, as_json)
         from flows.campaign import campaign
@@ -72,7 +71,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
         return run_and_show(campaign, dict(spec), server, as_json)
     finally:
         with contextlib.suppress(OSError):  # a reserved name that was never used: its directory is empty
-            (home() / spec.name).rmdir()
+            (home() / name).rmdir()
 
 
 def _checked(stated: dict[str, Any], ledger: Ledger | None, trust: bool) -> CampaignSpec:
@@ -82,13 +81,9 @@ def _checked(stated: dict[str, Any], ledger: Ledger | None, trust: bool) -> Camp
     from flows.spec.campaign_spec import CampaignSpec
     from flows.spending import check_budget
 
-    parameters = stated
     if ledger:
         ledger.check_version()
-        parameters = laid_over(ledger.spec, stated)
-    elif "environment" not in stated:
-        plugins.require(str(stated["name"]), campaigns(), what="campaign")
-    spec = CampaignSpec.of(**{"name": f"unnamed-{secrets.token_hex(8)}", **parameters})
+    spec = CampaignSpec.of(**(laid_over(ledger.spec, stated) if ledger else stated))
     if not ledger:
         permissions.require_named(spec.environment, spec.advanced.overrides, trust)
     spec.check()
@@ -103,14 +98,13 @@ def start_detached(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
     """Start a process, in a session of its own, that runs the campaign, and wait until it holds the campaign's lock; 0,
     or the exit code of a process that ended before, whose output is copied to stderr.
     """
-    log = home() / f".{spec.name}.{os.getpid()}.log"  # the directory of a new campaign must be empty when it is made
+    draft = home() / f".{spec.name}.{os.getpid()}"  # the directory of a new campaign must be empty when it is made
+    log, asked = draft.with_name(f"{draft.name}.log"), draft.with_name(f"{draft.name}.toml")
+    asked.write_text(spec.toml())
     # -P: keeps a folder called `flows` in the working directory from being imported.
-    command = [sys.executable, "-P", "-m", "flows.cli", "run", STDIN, *(["--server", api] if api else [])]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True)
-    assert process.stdin is not None
-    process.stdin.write(spec.toml().encode())
-    process.stdin.close()
+    command = [sys.executable, "-P", "-m", "flows.cli", "run", str(asked), *(["--server", api] if api else [])]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
     try:
         while process.poll() is None and not _is_run_by(spec.name, process.pid):
             time.sleep(0.1)
@@ -118,6 +112,8 @@ def start_detached(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
         process.terminate()
         process.wait()
         raise
+    finally:
+        asked.unlink()
     if process.returncode:
         sys.stderr.write(log.read_text(errors="replace"))
         log.unlink()
@@ -153,11 +149,6 @@ def run_and_show(flow: Any, parameters: dict[str, Any], server: str | None, as_j
         parameters: Of the flow, the campaign's `name` among them.
         server: The Prefect server that --server names.
     """
-    import httpx
-
-    from flows.watch import CampaignWatch
-    from tasks.sandbox.program import CannotStart
-
     name, console = parameters["name"], terminal.console(as_json)
     api = server_process.stated_server(server, home())
     try:
@@ -178,7 +169,6 @@ def run_and_show(flow: Any, parameters: dict[str, Any], server: str | None, as_j
 
 def _run(flow: Any, parameters: dict[str, Any], url: str) -> str:
     """Run a flow until the server has stored all of its task runs; what the server lacks then, or an empty text."""
-    import httpx
     from prefect.exceptions import Abort
 
     name, began = parameters["name"], time.time()

@@ -7,6 +7,8 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -18,10 +20,11 @@ from environments.plugins import Refused, require
 from flows.cli import validation
 from flows.cli.arguments import overrides_only
 from flows.cli.options import Json, Settings, Trust
-from flows.server import server_process
-from flows.spec import permissions
 from flows.views import terminal
 from tasks.importing import Imported, imported
+from tasks.recipes import preparing
+from tasks.stats import holdout_uses
+from tasks.system import interrupt
 from tasks.system.home import home
 
 TEMPLATE = Path(__file__).with_name("template")
@@ -108,12 +111,27 @@ def env_prepare(environment: str, /, *, set_: Settings = None, trust: Trust = Fa
 
     Example: nightshift env prepare arithmetic
     """
-    server_process.settle_in(home())  # before Prefect, which the next line imports
-    from flows.engine import preparation
+    from flows.spec.environment import checked_environment  # imports Prefect
 
-    overrides = overrides_only(set_ or [])
-    permissions.require_named(environment, overrides, trust)
-    return preparation.prepare(environment, overrides, json)
+    checked, typed = checked_environment(environment, overrides_only(set_ or []), trust), shlex.quote(environment)
+    place = preparing.place(checked, home())
+    if place is None:
+        raise Refused(f"{checked.name} has no recipe, so there is nothing to prepare: nightshift try {typed}")
+    known = preparing.read(place) is not None
+    with interrupt.deferred():
+        preparing.prepare(checked, home(), partial(print, file=sys.stderr))
+    made, seen = preparing.read(place), holdout_uses.uses(place)
+    assert made is not None, "it was made"
+    level = holdout_uses.pool_level(seen) if made.questions.get("report") else None
+    facts = {
+        "environment": checked.name, "folder": str(place), "made_now": not known, **vars(made),
+        "files": len(made.files), "bytes": made.bytes, "looks": [asdict(use) for use in seen], "next_level": level,
+    }  # fmt: skip
+    lines = [f"{checked.name} {'was prepared already' if known else 'is prepared'}: {preparing.in_words(made)}"]
+    if level is not None:
+        lines.append(f"certificates that used its report questions: {len(seen)}; the next: at {level:.2g} at most")
+    terminal.tell(facts, "\n".join([*lines, f"see {place}; next: nightshift try {typed}"]), json)
+    return 0
 
 
 def import_environment(place: str, to: Path | None) -> tuple[str, Imported]:

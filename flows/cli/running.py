@@ -16,12 +16,10 @@ from environments.plugins import Refused
 from flows.cli import foreground
 from flows.cli.arguments import overrides_only, parse_params, read_diff, stated
 from flows.cli.options import Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed, campaign_options
-from flows.server import server_process
 from flows.status import state
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
-from tasks.system.home import home
 
 OfRun, OfResume = campaign_options(resuming=False), campaign_options(resuming=True)
 END_SECONDS = 60.0
@@ -108,8 +106,7 @@ def rerun(campaign: str, trial: int, /, *, server: Server = None, json: Json = F
 
     Example: nightshift rerun night 7
     """
-    server_process.settle_in(home())
-    from flows.rerun import check
+    from flows.rerun import check  # imports Prefect
     from flows.rerun import rerun as flow
 
     ledger = Ledger.open(campaign)
@@ -144,7 +141,6 @@ def try_(
         in_: Use this campaign's frozen environment.
         runs: Runs, each under a seed of its own. Several tell the spread between them.
     """
-    server_process.settle_in(home())
     from flows.cli import single_runs  # imports Prefect
 
     edit, overrides = read_diff(diff, "--diff") if diff else None, overrides_only(set_ or [])

@@ -158,10 +158,7 @@ def export(
         done["folder"] = terminal.short(folder.export(ledger, to))
     if hub is not None:
         done |= upload.upload(ledger, hub, public=public, uncertified=uncertified)
-    if json:
-        terminal.print_json(done)
-    else:
-        print(*(done[key] for key in ("branch", "folder", "url") if key in done), sep="\n")
+    terminal.tell(done, "\n".join(done[key] for key in ("branch", "folder", "url") if key in done), json)
     return 0
 
 

@@ -49,13 +49,13 @@ def up(*, server: Server = None) -> int:
 
     Example: nightshift up
     """
-    server_process.settle_in(home())
     if server and (theirs := server_process.stated_server(server, home())):
         with server_process.prefect_server(theirs, home()):
             set_up()
         print(f"automations, block types and the pool {POOL} are there")
         return 0
     directory = home() / ".prefect"
+    directory.mkdir(mode=0o700, exist_ok=True)
     with FileLock(directory / "up.lock"), interrupt.deferred():
         stated = server_process.stated_server(None, home())
         with server_process.prefect_server(stated, home()) as url:
@@ -90,7 +90,7 @@ def down(*, now: bool = False) -> int:
         now: Interrupt campaigns that run on it.
     """
     directory = home() / ".prefect"
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
     ended = []
     with FileLock(directory / "up.lock"):
         worker = Daemon(directory, "worker")

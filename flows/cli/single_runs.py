@@ -1,7 +1,4 @@
-"""Training runs outside of any campaign, without Prefect's server and MLflow: `nightshift try`, and those of `compare`.
-
-Prefect reads its settings when this is imported: `settle_in` comes before.
-"""
+"""Training runs outside of any campaign, without Prefect's server and MLflow: those of `try` and of `compare`."""
 
 from __future__ import annotations
 
@@ -23,7 +20,6 @@ from environments.plugins import Refused
 from environments.score import Score
 from environments.space import Value
 from flows.cli.arguments import parse_params, placed, read_diff
-from flows.spec import permissions
 from flows.views import terminal
 from flows.views.terminal import clean
 from tasks.describe import in_short
@@ -230,8 +226,7 @@ def in_environment(sides: Mapping[str, Side], on: str, overrides: dict[str, Valu
     """Sides in an environment. Refused if it is invalid, or asks for what nobody grants."""
     from flows.spec.environment import checked_environment
 
-    permissions.require_named(on, overrides, trust)
-    return Question(sides, checked_environment(on, overrides), overrides)
+    return Question(sides, checked_environment(on, overrides, trust), overrides)
 
 
 @contextlib.contextmanager
@@ -288,7 +283,8 @@ def attempt(question: Question, runs: int, seed: int | None, isolation: Isolatio
     """
     with set_up(question, TRIES, isolation) as stage:
         first = secrets.randbelow(2**31) if seed is None else seed
-    done = measure(stage, [(first + turn) % 2**31 for turn in range(runs)])
+    jobs = [Job("run", 1 + turn, (first + turn) % 2**31, secrets.randbelow(2**63)) for turn in range(runs)]
+    done = stage.make(jobs, lambda made: any(one.score.value is None for one in made))
     problem, last = stage.environment, next((one for one in done if one.score.value is None), done[-1])
     scores = [one.score.value for one in done if one.score.value is not None]
     mean = None if last.score.error else statistics.fmean(scores)
@@ -312,12 +308,6 @@ def attempt(question: Question, runs: int, seed: int | None, isolation: Isolatio
     }  # fmt: skip
     terminal.tell(document, "\n".join([*lines, f"see {document['directory']}"]), as_json)
     return 1 if last.score.error else 0
-
-
-def measure(stage: Stage, seeds: Sequence[int]) -> list[FreshRun]:
-    """Train and judge under each seed, each on units of its own, until a run has no score."""
-    jobs = [Job("run", n, seed, secrets.randbelow(2**63)) for n, seed in enumerate(seeds, 1)]
-    return stage.make(jobs, lambda runs: any(one.score.value is None for one in runs))
 
 
 def score_text(score: Score) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 from environments import Environment
 from environments.plugins import Refused
 from environments.space import Value
-from flows.server.server_process import settle_in
 from tasks.importing._parameters import is_seed
 from tasks.imports import missing, missing_in_taskset
 from tasks.sandbox.confinement import outside
@@ -31,12 +30,10 @@ def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict
     """What the checks say, as one JSON document. Raises Refused: a check failed, or it asks for more than its folder
     and nobody agrees.
     """
-    settle_in(home())
     from flows.spec import permissions
     from flows.spec.environment import checked_environment
 
-    permissions.require_named(environment, overrides, trust)
-    checked = checked_environment(environment, overrides)
+    checked = checked_environment(environment, overrides, trust)
     keys = ("metric", "direction", "trainer", "budget_seconds", "budget_steps", "cores")
     return {
         "environment": checked.name, "folder": str(checked.folder), **{key: getattr(checked, key) for key in keys},

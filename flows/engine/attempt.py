@@ -23,7 +23,7 @@ from tasks.task_key import TaskKey
 from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
 
 if TYPE_CHECKING:
-    from flows.engine.night import Night, Terms
+    from flows.engine.night import Night
 
 
 Future = PrefectFuture[Any]
@@ -46,7 +46,7 @@ class Measurement:
         ended: concurrent.futures.Future[Any] = self.last_task.wrapped_future  # type: ignore[attr-defined]
         return ended
 
-    def result(self, night: Terms, siblings: Sequence[Run] = ()) -> tuple[Run, Score]:
+    def result(self, night: Night, siblings: Sequence[Run] = ()) -> tuple[Run, Score]:
         """The run and its score, once both tasks have ended. Raises what the machine met. (siblings: other runs of the
         same proposal that are not in the history)
         """

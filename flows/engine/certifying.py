@@ -353,14 +353,11 @@ def also_ablate(night: Night, question: Question, made: Certificate, measure: Me
 
 
 def store(ledger: Ledger, certificate: Certificate) -> None:
-    write_atomic(path_of(ledger, certificate), CERTIFICATE.dump_json(certificate, indent=2).decode() + "\n")
+    name = name_of(certificate.look, certificate.environment, certificate.elsewhere, certificate.conditions)
+    text = CERTIFICATE.dump_json(certificate, indent=2).decode() + "\n"
+    write_atomic(ledger.path / "certificates" / f"{name}.json", text)
     reconcile(ledger)
     ledger.event("certified", look=certificate.look, trial=certificate.champion, passed=certificate.passed)
-
-
-def path_of(ledger: Ledger, certificate: Certificate) -> Path:
-    name = name_of(certificate.look, certificate.environment, certificate.elsewhere, certificate.conditions)
-    return ledger.path / "certificates" / f"{name}.json"
 
 
 def name_of(look: int, environment: str, elsewhere: bool, conditions: Conditions) -> str:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import httpx
-from prefect import get_run_logger, task
+from prefect import State, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterIdempotencyKey
+from prefect.client.schemas.objects import FlowRun
 from prefect.deployments import run_deployment
 from prefect.states import Cancelling
 from prefect.utilities.annotations import quote
@@ -38,18 +40,13 @@ from tasks.system.retrying import retrying
 from tasks.task_key import TaskKey, history_digest
 
 if TYPE_CHECKING:
-    from prefect import State
-    from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import FlowRun
-
-    from flows.engine.night import Terms
+    from flows.engine.night import Night
 
 FLOW = "trial"
 RETRIES, RETRY_SECONDS = 2, 30.0
 """Launches after a death, per process of the campaign, and the pause before each: what ended the last one, such as a
 Docker daemon or a node, may be restarting."""
 POLL_SECONDS = 1.0
-ANSWER_SECONDS = 10.0
 AWAY_SECONDS = 3600.0
 """Longest outage of the server that is waited for."""
 VISIBLE_SECONDS = 90.0
@@ -118,7 +115,7 @@ def check(launch: str) -> None:
     """Refuse a deployment that does not exist or has no work pool; warn where nobody would notice a lost machine."""
     if launch == "here":
         return
-    with impatient_client(ANSWER_SECONDS, retries=3) as client:
+    with impatient_client(retries=3) as client:
         deployments = client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])))
         pools = {deployment.name: deployment.work_pool_name for deployment in deployments}
         plugins.require(launch, sorted(pools), f"deployment of the flow {FLOW}", f"launch, at {client.api_url}")
@@ -131,7 +128,7 @@ def check(launch: str) -> None:
             )
 
 
-def launched(night: Terms, plan: RunPlan, bench: Bench, after: Sequence[Future]) -> Future:
+def launched(night: Night, plan: RunPlan, bench: Bench, after: Sequence[Future]) -> Future:
     """Have another machine make a run; what the run's own tasks wait for."""
     transfer = "" if bench.environment.name == night.environment.name else bench.environment.name
     seen = len(night.history), history_digest(night.history)
@@ -150,7 +147,7 @@ def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) 
     with bench.timed(key):
         if not request.is_done(results):
             interrupt.check()  # the night may have ended in the pause before a retry
-            with impatient_client(ANSWER_SECONDS) as client:
+            with impatient_client() as client:
                 Launch(client, f"{FLOW}/{deployment}", bench.ledger, request).follow()
 
 
@@ -205,7 +202,7 @@ class Launch:
         parameters = {
             "folder": str(self.ledger.path), "request": self.request.file, "campaign_id": campaign.campaign_id,
         }  # fmt: skip
-        child = cast("FlowRun", _answer(lambda: run_deployment(
+        child = cast(FlowRun, _answer(lambda: run_deployment(
             self.deployment, parameters=parameters, flow_run_name=f"{campaign.name} {self.request.name}", timeout=0,
             idempotency_key=key, tags=[campaign.environment, campaign.name], as_subflow=True,
         )))  # fmt: skip

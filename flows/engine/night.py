@@ -15,9 +15,8 @@ from environments import Environment
 from environments.score import Score, Wait
 from flows.engine import launching
 from flows.engine.attempt import Attempt, Measurement
-from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server
-from flows.engine.stopping import ASKED, Stop
+from flows.engine.stopping import ASKED
 from flows.report.page import record_episode, write_report
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending import CampaignBudget, check_budget
@@ -27,6 +26,7 @@ from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import results_in
 from tasks.control import baseline_need
 from tasks.describe import headline
+from tasks.recipes import preparing
 from tasks.record import reconcile
 from tasks.stats.certificate import own_certificates
 from tasks.store import campaign_lock
@@ -52,16 +52,22 @@ def bench_of(
     return Bench(ledger, spec.isolation, slots, spec.parallel, transfer, budget, price, launched)
 
 
-class Terms:
-    """The terms on which the runs of a campaign are made, by what was decided before them."""
+class Night:
+    """What a campaign's loop, its certificate and its reruns work with; a launched run has one of its own."""
 
-    def __init__(self, spec: CampaignSpec, ledger: Ledger, history: History, bench: Bench) -> None:
-        self.spec, self.ledger, self.bench = spec, ledger, bench
+    def __init__(self, spec: CampaignSpec, ledger: Ledger, history: History, bench: Bench | None = None) -> None:
+        self.spec, self.ledger, self.bench = spec, ledger, bench or bench_of(spec, ledger)
         self.environment: Environment = ledger.environment
+        self.rule = spec.loaded_rule
+        self.money = CampaignBudget(spec, ledger, ledger.environment)
         self.history = history
         """Every decided trial, in the order of the decisions."""
         self.running: set[concurrent.futures.Future[Any]] = set()
         """The runs that are under way."""
+        self.nothing_for: tuple[object, ...] = ()
+        """What was known when there was last nothing to propose: nobody is asked again before it changes."""
+        self.ending = ASKED
+        """How it ends, which the block of `opened` says."""
 
     def early_stop(self, plan: RunPlan) -> Callable[[Curve], str | None] | None:
         """Why a run with this progress should end early; None where none may be stopped."""
@@ -94,16 +100,6 @@ class Terms:
         judged = list(zip(known.runs, known.score.each, strict=False))  # the last run may have crashed
         return next((one for one in judged if one[1].value is not None), judged[0])
 
-
-class Night(Terms):
-    def __init__(self, spec: CampaignSpec, ledger: Ledger, history: History) -> None:
-        super().__init__(spec, ledger, history, bench_of(spec, ledger))
-        self.rule = spec.loaded_rule
-        self.money = CampaignBudget(spec, ledger, ledger.environment)
-        self.nothing_for: tuple[object, ...] = ()
-        """What was known when there was last nothing to propose: nobody is asked again before it changes."""
-        self.ending: Stop | None = None
-
     def trial(self, number: int) -> Trial:
         return next(trial for trial in self.history if trial.number == number)
 
@@ -132,29 +128,29 @@ class Night(Terms):
         run_log.decided(history)
         heed_the_server()
 
-    def close(self, stop: Stop) -> None:
-        """End the night; what is left is done where the block of `opened` ends."""
-        if stop.state == "finished":
-            try:
-                record_episode(self.ledger, self.spec.isolation.level, self.spec.advanced.allow_unsandboxed)
-            except Exception as fault:  # noqa: BLE001 (the result is known, and the report can do without)
-                self.ledger.event("view", failed="episode", error=f"{type(fault).__name__}: {fault}")
-        self.ending = stop
-
     @property
     def state(self) -> State[str]:
-        assert self.ending is not None, "it was closed"
         if self.ending.state == "failed":
             return Failed(message=f"{self.spec.name}: {self.ending.reason}")
         result = headline(self.history, own_certificates(self.ledger.certificates()))
         return Completed(message=f"{self.spec.name}: {result}; {self.ending.reason}", data=self.spec.name)
 
 
+def ensure_prepared(ledger: Ledger, elsewhere: Environment | None = None) -> None:
+    """Prepare a campaign's frozen environment, or another that is frozen with it, unless that is done. Refused if it
+    cannot be prepared, or its content differs from what the campaign began with.
+    """
+    environment = elsewhere or ledger.environment
+    if environment.prepare:
+        preparing.prepare(environment, ledger.path.parent, lambda words: ledger.event("preparing", words=words))
+        preparing.hold_to(environment)
+
+
 @contextmanager
 def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
     """Hold a campaign while the block runs, a new one or one that goes on, and complete its records at the end.
 
-    The block calls `Night.close`; one that an exception ends leaves a campaign that can be resumed. Refused if it
+    The block sets `Night.ending`; one that an exception ends leaves a campaign that can be resumed. Refused if it
     cannot run, or another process runs it.
 
     Args:
@@ -187,7 +183,12 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
                 yield night
             finally:
                 night.end_runs()
-            ending = night.ending or ASKED
+            ending = night.ending
+            if ending.state == "finished":
+                try:
+                    record_episode(ledger, spec.isolation.level, spec.advanced.allow_unsandboxed)
+                except Exception as fault:  # noqa: BLE001 (the result is known, and the report can do without)
+                    ledger.event("view", failed="episode", error=f"{type(fault).__name__}: {fault}")
             views.close(lambda: artifact.update(ending))
             run_log.end(ledger, night.history, ending.reason)
             recording.close(lambda: sync(ledger, store, ending.state).problem)  # with certificate and final picture

@@ -12,14 +12,7 @@ from uuid import UUID
 
 import httpx
 from prefect import State, runtime
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterId,
-    TaskRunFilter,
-    TaskRunFilterState,
-    TaskRunFilterStateType,
-)
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 from prefect.exceptions import Abort, ObjectNotFound, Pause, PrefectHTTPStatusError, TerminationSignal
 from prefect.states import Cancelled, Crashed
 
@@ -28,7 +21,6 @@ from tasks.store.ledger import Ledger
 from tasks.system.interrupt import StoppedForGood
 
 AWAY = (httpx.HTTPError, ObjectNotFound, PrefectHTTPStatusError)
-SECONDS = 10
 ENDED = "ended by a person; Retry, or `nightshift resume`, goes on, and trains again only what was under way"
 
 
@@ -42,7 +34,7 @@ def cancellable() -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, TerminationSignal) as ending:
-        with suppress(*AWAY), impatient_client(SECONDS, BUSY_RETRIES) as client:
+        with suppress(*AWAY), impatient_client(BUSY_RETRIES) as client:
             run = client.read_flow_run(UUID(str(runtime.flow_run.id)))
             state = run.state
             is_asked = state is not None and (state.is_cancelling() or state.is_cancelled() or state.is_paused())
@@ -62,7 +54,7 @@ def heed_the_server() -> None:
         Pause: Resume goes on.
         KeyboardInterrupt: it was cancelled, or paused without a deployment, so that nobody could resume it.
     """
-    with suppress(*AWAY), impatient_client(SECONDS) as client:  # no trial waits for a server that is away
+    with suppress(*AWAY), impatient_client() as client:  # no trial waits for a server that is away
         state = client.read_flow_run(UUID(str(runtime.flow_run.id))).state
         if state is not None and state.is_paused() and runtime.deployment.id:
             raise Pause(state=state)
@@ -77,10 +69,10 @@ def crash_earlier_runs(ledger: Ledger, own: str | None) -> None:
     know are none of its results.
     """
     lives = {event["flow_run_id"] for event in ledger.events() if event["event"] == "life" and event.get("flow_run_id")}
-    runs = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(run) for run in lives]))
-    under_way = TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING]))
-    with impatient_client(SECONDS, BUSY_RETRIES) as client:
-        for task_run in client.read_task_runs(flow_run_filter=runs, task_run_filter=TaskRunFilter(state=under_way)):
+    runs = FlowRunFilter.model_validate({"id": {"any_": [*lives]}})
+    under_way = TaskRunFilter.model_validate({"state": {"type": {"any_": ["PENDING", "RUNNING"]}}})
+    with impatient_client(BUSY_RETRIES) as client:
+        for task_run in client.read_task_runs(flow_run_filter=runs, task_run_filter=under_way):
             client.set_task_run_state(task_run.id, Crashed(message="its process was killed"), force=True)
         for run in client.read_flow_runs(flow_run_filter=runs):
             if str(run.id) != own and run.state is not None and not run.state.is_final():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from environments import Environment
 from flows.spec.campaign_spec import CampaignSpec, besides_training
 from flows.status import CampaignEnd
-from flows.views.terminal import duration
 from tasks.describe import in_short
 from tasks.sandbox.outputs import DISK_RESERVE
 from tasks.sandbox.program import MIB
@@ -84,7 +82,7 @@ def stop(
     since = len([trial for trial in history if champion is None or trial.order > champion.order])
     if patience and since > patience - ROUNDING:
         return Stop("finished", f"nothing better in the last {f'{patience} trials' if patience > 1 else 'trial'}")
-    late = _too_late(spec, environment, history, spent, spec.time_for_a_trial(environment, history))
+    late = spec.too_late(environment, history, spent, spec.time_for_a_trial(environment, history))
     return Stop("finished", f"no time for another trial{late}") if late else None
 
 
@@ -92,18 +90,8 @@ def rerun_fits(night: Night) -> bool:
     """Whether there is time and money for one more run of a trial, besides the certificate."""
     environment, history = night.environment, night.history
     a_run = environment.budget_seconds + besides_training(environment, history)
-    late = _too_late(night.spec, environment, history, campaign_lock.spent(night.ledger), a_run)
+    late = night.spec.too_late(environment, history, campaign_lock.spent(night.ledger), a_run)
     return not late and not night.money.shortage(history)
-
-
-def _too_late(spec: CampaignSpec, environment: Environment, history: History, spent: float, seconds: float) -> str:
-    """Why there is no time for so many seconds and the certificate; empty if there is."""
-    reserve = spec.time_for_the_certificate(environment, history)
-    need = seconds + reserve
-    takes = f"one may take {duration(need)}" + f", of which {duration(reserve)} are for the certificate" * bool(reserve)
-    if spent + need > spec.hours * 3600:
-        return f": {duration(spent)} of {duration(spec.hours * 3600)} used, {takes}"
-    return f" before {spec.until}: {takes}" if spec.deadline and time.time() + need > spec.deadline else ""
 
 
 def full(path: Path) -> Stop | None:

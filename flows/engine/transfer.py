@@ -19,8 +19,8 @@ from flows.engine.certifying import Question
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from flows.spec.spec import MULTIPLE
-from flows.views.terminal import duration
 from tasks.describe import setting
+from tasks.numbers import duration
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
 from tasks.stats.ablation import parts

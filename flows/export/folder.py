@@ -23,6 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import tomlkit
+
 import environments
 from environments.plugins import Refused
 from flows import status
@@ -130,8 +132,6 @@ def _copy_links(out: Path, to: Path) -> None:
 
 def with_champion(table: MutableMapping[str, Any], trial: Trial, program: Sequence[str]) -> str:
     """The text of an environment.toml with the champion's values as defaults, and the files of its program, if any."""
-    import tomlkit
-
     for name, value in trial.proposal.params.items():
         if name in table.get("space", {}):
             table["space"][name]["default"] = value

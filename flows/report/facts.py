@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 
 from flows import status
 from flows.report import figures
-from flows.views.terminal import duration
 from tasks.describe import changes, in_short, short_value
+from tasks.numbers import duration
 from tasks.plots import progress
 from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief

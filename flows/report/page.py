@@ -20,9 +20,9 @@ import jinja2
 from flows import status
 from flows.report import figures
 from flows.report.facts import Facts, in_a_line, shareable, visible
-from flows.views.terminal import code, duration
+from flows.views.terminal import code
 from tasks.describe import short_value
-from tasks.numbers import number
+from tasks.numbers import duration, number
 from tasks.plots import canvas
 from tasks.recording import episode
 from tasks.recording.episode import GIF

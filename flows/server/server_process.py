@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 FIRST_PORT, MLFLOW_PORT = 4200, 5000
+ANSWER_SECONDS = 10.0
+"""Time-out of a request to a Prefect server; a campaign goes on without its answer."""
 BUSY_RETRIES = 5
 """How often a busy server is asked again, for a minute in all; on SQLite it is busy while it stores events."""
 ROWS_SECONDS = 60.0
@@ -44,9 +46,7 @@ QUIET = {
 
 def settle_in(home: Path) -> None:
     """Give Prefect a home inside ours, without analytics, and none of the user's profiles; before its first import."""
-    directory = home / ".prefect"
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.environ.update(QUIET, PREFECT_HOME=str(directory), PREFECT_PROFILE="ephemeral")
+    os.environ.update(QUIET, PREFECT_HOME=str(home / ".prefect"), PREFECT_PROFILE="ephemeral")
     # The terminal shows our own lines; the server stores every log.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")  # else every lost event is printed
@@ -93,14 +93,14 @@ def auth_string(url: str, home: Path) -> str:
 
 
 @contextlib.contextmanager
-def impatient_client(seconds: float = PATIENCE_SECONDS, retries: int = 0) -> Iterator[SyncPrefectClient]:
+def impatient_client(retries: int = 0) -> Iterator[SyncPrefectClient]:
     """Prefect's client, which asks again so many times only: its caller asks again, and sees a request to stop."""
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
     with (
         temporary_settings({PREFECT_CLIENT_MAX_RETRIES: retries}),
-        get_client(sync_client=True, httpx_settings={"timeout": seconds}) as client,
+        get_client(sync_client=True, httpx_settings={"timeout": ANSWER_SECONDS}) as client,
     ):
         yield client
 

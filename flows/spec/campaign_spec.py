@@ -8,19 +8,21 @@ import secrets
 import shutil
 import time
 import tomllib
+from typing import Annotated
 
 import tomlkit
 from filelock import FileLock
 from prefect import runtime
-from pydantic import field_validator
+from pydantic import AfterValidator
 
-from environments import Environment, plugins
+from environments import FILE, Environment, plugins
 from environments.plugins import Refused
-from flows.spec.environment import check_editable, checked_environment
+from flows.spec.environment import checked_environment
 from flows.spec.spec import FIXED, Spec, lasting, runs_in_time
 from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.machine.slots import Slots, slots_of
+from tasks.numbers import duration
 from tasks.proposers import Proposer
 from tasks.recipes import preparing
 from tasks.remote import places
@@ -33,9 +35,11 @@ from tasks.stats.certificate import REUSED, drift, searched
 from tasks.stats.design import Design, alpha_of, design_of
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
 from tasks.store.ledger import Ledger, Settings, check_name
+from tasks.store.workspace import baseline_files
 from tasks.system.clock import merged
 from tasks.system.files import write_atomic
 from tasks.system.home import home
+from tasks.system.redact import capped
 from tasks.trial import History, baseline
 
 RULES, CANCELLERS = "tasks.rules", "tasks.cancellers"
@@ -46,17 +50,7 @@ SPARE = 1.1
 class CampaignSpec(Spec):
     """A spec of a campaign that has a name: what it takes here, and the campaign that it makes or goes on with."""
 
-    name: str
-
-    @field_validator("name")
-    @classmethod
-    def _named(cls, name: str) -> str:
-        return check_name(name)
-
-    @property
-    def deadline(self) -> float | None:
-        """`until` as Unix time, in seconds."""
-        return datetime.datetime.fromisoformat(self.until).timestamp() if self.until else None
+    name: Annotated[str, AfterValidator(check_name)]
 
     @property
     def isolation(self) -> Isolation:
@@ -135,6 +129,17 @@ class CampaignSpec(Spec):
             in_turn += math.ceil((mine + changes * each) / parallel)
         return in_turn * (environment.budget_seconds + besides_training(environment, history))
 
+    def too_late(self, environment: Environment, history: History, spent: float, seconds: float) -> str:
+        """Why there is no time for so many seconds and the certificate; empty if there is."""
+        reserve = self.time_for_the_certificate(environment, history)
+        need = seconds + reserve
+        share = f", of which {duration(reserve)} are for the certificate" if reserve else ""
+        takes = f"it may take {duration(need)}{share}"
+        if spent + need > self.hours * 3600:
+            return f": {duration(spent)} of {duration(self.hours * 3600)} used, {takes}"
+        until = datetime.datetime.fromisoformat(self.until).timestamp() if self.until else math.inf
+        return f" before {self.until}: {takes}" if time.time() + need > until else ""
+
     def check(self) -> None:
         """Refuse what can be seen to fail before a new or resumed campaign starts."""
         if shutil.which("git") is None:
@@ -146,12 +151,25 @@ class CampaignSpec(Spec):
             learned_from(self.advanced.learn_from, environment)
         self.loaded_canceller(environment)
         _check_machine(self, environment)
-        _check_time(self, environment, is_new)
+        if is_new and (late := self.too_late(environment, (), 0.0, self.time_for_a_trial(environment, ()))):
+            remedy = "raise hours or until" + ", or use rule = greedy" * self.loaded_rule.certifies
+            raise Refused(f"no time for the baseline{late}: {remedy}")
 
     def open(self) -> Ledger:
         """The campaign's ledger: a new one, or the existing one. Refused if its scores would not be comparable."""
         with FileLock(home() / ".create.lock"):  # of two that start one name, the second opens the first's
-            return self._resumed() if Ledger.exists(self.name) else self._create()
+            if Ledger.exists(self.name):
+                return self._resumed()
+            environment, learns = self.new_environment(), self.advanced.learn_from
+            return Ledger.create(
+                self.name,
+                environment,
+                source=lasting(self.environment),
+                settings=self.settings(secrets.randbelow(2**31) if self.advanced.seed is None else self.advanced.seed),
+                isolation=self.isolation.level,
+                spec=self.toml(),
+                more={LEARNED: lessons_json(learned_from(learns, environment))} if learns else {},
+            )
 
     def store(self, ledger: Ledger) -> None:
         """Write spec.toml and log what changed since the last life. The caller must hold the campaign's lock."""
@@ -169,18 +187,6 @@ class CampaignSpec(Spec):
     def new_environment(self) -> Environment:
         """The environment as it would be frozen now, checked. Refused if it cannot be used."""
         return checked_environment(self.environment, self.advanced.overrides)
-
-    def _create(self) -> Ledger:
-        environment, learns = self.new_environment(), self.advanced.learn_from
-        return Ledger.create(
-            self.name,
-            environment,
-            source=lasting(self.environment),
-            settings=self.settings(secrets.randbelow(2**31) if self.advanced.seed is None else self.advanced.seed),
-            isolation=self.isolation.level,
-            spec=self.toml(),
-            more={LEARNED: lessons_json(learned_from(learns, environment))} if learns else {},
-        )
 
     def settings(self, seed: int) -> Settings:
         """The fixed options besides the environment, with the seed that was drawn if none was stated."""
@@ -209,7 +215,12 @@ def _check_proposers(spec: CampaignSpec, environment: Environment) -> None:
         prompts.check(environment.folder)
     if not proposer.edits:
         return
-    check_editable(environment)
+    files = [name for _, name in baseline_files(environment)]  # none of one that is trained elsewhere
+    if files and not {*files} & {*environment.editable}:  # edits would make files that nothing runs
+        raise Refused(
+            f"{environment.folder / FILE}: editable = {list(environment.editable)}, and none of these is a file of its "
+            f"program ({capped(', '.join(files), 200)}): list those that a proposer may change"
+        )
     level, reach = spec.isolation.level, "could reach your files: see `nightshift doctor`"
     if advanced.approval != "none" and level == "none":
         raise Refused(f"approval = {advanced.approval!r} at isolation none: a new program runs before it, and {reach}")
@@ -233,20 +244,6 @@ def _check_machine(spec: CampaignSpec, environment: Environment) -> None:
         place = places.load(environment.trainer, environment.remote.model_dump())
         if runtime.flow_run.id is not None:  # its login is in a block
             place.check()
-
-
-def _check_time(spec: CampaignSpec, environment: Environment, is_new: bool) -> None:
-    """Refuse a time limit that is too short for one trial; of a new campaign for the baseline and the certificate."""
-    what, need, remedy = "one trial", environment.budget_seconds + environment.startup_seconds, ""
-    if is_new:
-        what, need = "the baseline", spec.time_for_a_trial(environment, ())
-        if reserve := spec.time_for_the_certificate(environment, ()):
-            what, need, remedy = f"{what} and the certificate", need + reserve, ", or use rule = greedy"
-    if spec.hours * 3600 < need:
-        has = f"{spec.hours:g} ({spec.hours * 3600:.0f} s)"
-        raise Refused(f"hours = {has} is less than {what} may take ({need:g} s): raise hours{remedy}")
-    if is_new and spec.deadline and spec.deadline < time.time() + need:
-        raise Refused(f"until = {spec.until} comes before {what} can end ({need:g} s): give a later time")
 
 
 def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, object]]:

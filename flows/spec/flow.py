@@ -18,7 +18,6 @@ from typing import Annotated, Any, ParamSpec, TypeVar, get_args
 from prefect import State, runtime
 from prefect.exceptions import FailedRun
 from prefect.states import Failed
-from prefect.utilities.callables import parameter_schema
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
@@ -41,7 +40,6 @@ def form(flow: F) -> F:
     others = sorted({*OPTIONS, "advanced"} - {each.name for each in own})
     vars(flow.fn)["__signature__"] = inspect.Signature([*own, *(_parameter(name, None, Any) for name in others)])
     vars(flow)["__signature__"] = inspect.Signature([_shown(name, field) for name, field in Spec.model_fields.items()])
-    vars(flow)["parameters"] = parameter_schema(flow)
     return flow
 
 
@@ -57,11 +55,6 @@ def _shown(name: str, field: FieldInfo) -> inspect.Parameter:
 
 def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def titled(title: str, description: str, **bounds: Any) -> Any:
-    """What the form says of a parameter of any other flow, and its bounds."""
-    return Field(json_schema_extra={"title": title, "description": description}, **bounds)
 
 
 def fails_when_refused(flow: Callable[P, State[R]]) -> Callable[P, State[R]]:

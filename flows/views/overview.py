@@ -15,9 +15,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from flows.views.terminal import binaries, cleaned, duration, put, short
+from flows.views.terminal import binaries, cleaned, put, short
 from tasks.describe import parameter_changes
-from tasks.numbers import number
+from tasks.numbers import duration, number
 from tasks.spending import parts
 from tasks.verdict_styles import VERDICTS
 

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from prefect import get_run_logger
+from prefect.client.schemas.actions import ArtifactCreate
 
 from flows.server.server_process import impatient_client
 from flows.status import CampaignEnd, rows
@@ -22,8 +23,6 @@ from tasks.trial import History, machine_of
 
 REST_SECONDS = 30.0
 """Between two reports: drawing shares the machine with trials. Whoever looks more often has `status --watch`."""
-SEND_SECONDS = 10.0
-"""How long the Prefect server may take to answer; the end of a campaign may wait for it."""
 Report = Callable[[Ledger, CampaignEnd | None], str]
 """Writes the report of a campaign, whose end is given once it is known, and returns it as Markdown."""
 
@@ -78,20 +77,14 @@ class Artifact:
 
     def update(self, ending: CampaignEnd | None = None) -> str:
         """Write the report, and make the artifact or update it; an empty text, for Background."""
-        from prefect.client.schemas.actions import ArtifactCreate
-
         page = self._report(self._ledger, ending)
         content: dict[str, Any] = {"data": page, "description": page.partition("\n")[0].removeprefix("## ")}
-        with impatient_client(SEND_SECONDS) as client:  # the next report is the next attempt
+        with impatient_client() as client:  # the next report is the next attempt
             if self._made:  # by hand, since update_artifact() would also put the whole content into an event
                 client.request("PATCH", "/artifacts/{id}", json=content, path_params={"id": str(self._made)})
             else:
-                key = artifact_key(self._ledger.campaign.name)
+                name = re.sub("[^a-z0-9]+", "-", self._ledger.campaign.name).strip("-")  # letters that Prefect allows
+                key = f"campaign-{name}-report"
                 made = ArtifactCreate(key=key, type="markdown", flow_run_id=self._flow_run_id, **content)
                 self._made = client.create_artifact(made).id
         return ""
-
-
-def artifact_key(campaign: str) -> str:
-    """In the letters that Prefect allows."""
-    return f"campaign-{re.sub('[^a-z0-9]+', '-', campaign).strip('-')}-report"

@@ -83,12 +83,6 @@ def cleaned(value: Any) -> Any:
     return clean(value) if isinstance(value, str) else value
 
 
-def duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
 def short(path: Path) -> str:
     """A path as a person would type it here."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -81,8 +81,8 @@ class Slots:
 
     @contextmanager
     def hold(self, waiting: Callable[[str], None] | None = None) -> Iterator[Slot]:
-        """Hold one slot while the block runs; wait until one is free, and tell `waiting` once who uses the slots. The
-        first to wait gets the next one. Raises KeyboardInterrupt when this process was asked to end.
+        """Hold one slot while the block runs; wait until one is free, and after a second tell `waiting` who uses the
+        slots. The first to wait gets the next one. Raises KeyboardInterrupt when this process was asked to end.
         """
         locks_folder().mkdir(exist_ok=True)
         if locks_folder().is_symlink():
@@ -92,14 +92,14 @@ class Slots:
         with ExitStack() as held:
             with ExitStack() as turn:  # else a campaign that gives back a slot would have it again at once
                 slot: Slot | str = "others wait for the next slot"
-                is_first = False
+                is_first, tries = False, 0
                 while not isinstance(slot, Slot):
                     if is_first := is_first or _locked(self.queue, turn):
                         slot = self._first_free(held)
                     if isinstance(slot, str):
-                        if waiting:
+                        tries += 1
+                        if waiting and tries == 5:  # whoever has one sooner, such as a run beside it, has not waited
                             waiting(slot)
-                            waiting = None
                         interrupt.wait(POLL_SECONDS)
             yield slot
 

@@ -13,7 +13,7 @@ from environments.plugins import Refused
 from environments.score import Score
 from flows.cli import comparing
 from flows.cli.comparing import Match, declare, difference, reopen
-from flows.cli.single_runs import TRIES, Side, between, in_environment, isolated, measure, set_up
+from flows.cli.single_runs import Side, attempt, between, in_environment, isolated
 from tasks.system import file_trees
 from tests.support.ledgers import trusted
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
@@ -217,13 +217,13 @@ def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Pa
 # `nightshift try`: what several runs say of the noise, and what a campaign can take over.
 
 
-def test_every_run_is_judged_on_units_of_its_own(tmp_path: Path) -> None:
+def test_every_run_is_judged_on_units_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     still = DRAW.replace("+ draw.gauss(0, 1)", "").replace(
         '{"reward": reward}', '{"reward": reward, "seed": config["seed"]}'
     )
     question = in_environment({"run": Side()}, str(noisy(tmp_path / "noisy", still)), {}, trust=False)
-    with set_up(question, TRIES, isolated("auto", allow_unsandboxed=False)) as stage:
-        assert len({one.score.value for one in measure(stage, [1, 2, 3])}) == 3
+    assert attempt(question, 3, 1, isolated("auto", allow_unsandboxed=False), as_json=True) == 0
+    assert len({run["score"] for run in json.loads(capsys.readouterr().out)["runs"]}) == 3
 
 
 @pytest.mark.slow

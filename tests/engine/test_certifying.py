@@ -14,8 +14,8 @@ import pytest
 from flows import campaign as campaign_flow
 from flows.certify import certify as certify_flow
 from flows.engine import stopping
-from flows.engine.certifying import certify_at_the_end, nothing_to_certify, path_of, store  # fmt: skip
-from flows.engine.preparation import ensure_prepared
+from flows.engine.certifying import certify_at_the_end, nothing_to_certify, store  # fmt: skip
+from flows.engine.night import ensure_prepared
 from flows.engine.stopping import ASKED, NOTHING_LEFT, Stop
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
@@ -126,7 +126,7 @@ def test_a_certificate_goes_on_as_it_was_declared_and_runs_nothing_twice(tmp_pat
     assert directories(path.parent) == [] and ledger.certificates() == (), "no run was begun"
     made = certify(server, ledger, 2)
     assert made is not None and made.passed, made
-    path_of(ledger, made).unlink()  # as if it was killed before it wrote that down
+    (ledger.path / "certificates/1.json").unlink()  # as if it was killed before it wrote that down
     assert certify(server, ledger, 2) == made and path.read_text() == declared
     assert len(made.scores("champion")) == len(made.scores("baseline")) + len(made.reused) == 3
     mine, theirs = (
@@ -182,7 +182,7 @@ def test_a_certificate_is_tested_at_the_level_of_its_use_of_a_pool_and_charged_o
     at_the_end(server, ledger, good)
     (made,) = ledger.certificates()
     assert made.passed and (made.looked_before, made.alpha) == (1, 0.05 / 6)
-    path_of(ledger, made).unlink()
+    (ledger.path / "certificates/1.json").unlink()
     at_the_end(server, ledger, good)
     assert ledger.certificates() == (made,), "made again from the same runs"
     uses = holdout_uses.uses(prepared)

@@ -124,4 +124,4 @@ def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> N
     assert stop(asked, drawing, trials, 91.9 - reserve) is None
     found = stop(asked, drawing, trials, 92.1 - reserve)
     assert found is not None and found.state == "finished"
-    assert "one may take 78 s, of which 70 s are for the certificate" in found.reason
+    assert "it may take 78 s, of which 70 s are for the certificate" in found.reason

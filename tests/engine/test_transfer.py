@@ -13,7 +13,7 @@ from environments import Environment
 from environments.plugins import Refused
 from environments.space import Choice, Float, Value
 from flows.certify import certify
-from flows.engine.certifying import Question, nothing_to_certify, path_of, store
+from flows.engine.certifying import Question, nothing_to_certify, store
 from flows.engine.transfer import cost, laid_over, multiple, questions
 from flows.status import document
 from tasks.stats.certificate import Certificate, Conditions
@@ -56,10 +56,10 @@ def test_a_budget_is_a_multiple_of_the_environments() -> None:
 def test_a_longer_budget_is_a_question_of_its_own_and_runs_so_long(tmp_path: Path, server: str) -> None:
     ledger = decided(tmp_path)
     made = certificate(server, ledger, budget="4x")
-    path_of(ledger, made).unlink()  # as if it was killed before it wrote that down
+    (ledger.path / "certificates/1-at-4x-on-noisy.json").unlink()  # as if it was killed before it wrote that down
     assert certificate(server, ledger, budget="4x") == made, "nothing ran twice"
     assert made.elsewhere and (made.budget, made.look, made.environment) == (4, 1, "noisy")
-    assert path_of(ledger, made).name == "1-at-4x-on-noisy.json"
+    assert (ledger.path / "certificates/1-at-4x-on-noisy.json").is_file()
     longer = [(one["budget_seconds"], one["budget_steps"]) for one in configs(ledger, "1-at-4x-on-noisy")]
     assert longer == [(20, 80)] * 8
     assert made.reused == () and not made.not_reused, "runs of another budget tell nothing of this one"

@@ -19,8 +19,9 @@ import environments
 from environments import Environment
 from environments.plugins import Refused
 from flows import trial
-from flows.engine import launching, preparation
-from flows.engine.preparation import ensure_prepared
+from flows.cli.problems import env_prepare
+from flows.engine import launching
+from flows.engine.night import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.evaluate import judge_run
 from tasks.recipes import preparing
@@ -350,11 +351,11 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = str(trusted(pool(tmp_path / "pool").folder))
-    assert preparation.prepare(folder, {}, as_json=False) == 0
+    assert env_prepare(folder) == 0
     told = capsys.readouterr()
     assert "pool is prepared: questions 3 train" in told.out and "prepares it" in told.err
     holdout_uses.charge(preparing.place(environments.load(Path(folder)), home) or home, "abc", 1)
-    assert preparation.prepare(folder, {}, as_json=True) == 0
+    assert env_prepare(folder, json=True) == 0
     told = capsys.readouterr()
     facts = json.loads(told.out)
     assert told.err == "" and not facts["made_now"]
@@ -362,7 +363,7 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
     assert facts["looks"][0]["level"] == 0.05 / 2 and facts["next_level"] == 0.05 / 6
     quad = str(quadratic(tmp_path / "quad"))
     with pytest.raises(Refused, match="recipe"):
-        preparation.prepare(quad, {}, as_json=False)
+        env_prepare(quad)
 
 
 # What a recipe makes goes with a champion: into reruns, and other environments with a recipe of their own.

@@ -148,7 +148,7 @@ def test_prefects_home_is_ours_and_no_profile_of_the_users_is_read(tmp_path: Pat
     code = (
         "from pathlib import Path; from flows.server.server_process import settle_in\n"
         f"settle_in(Path({str(tmp_path)!r}))\n"
-        "import os; print(os.environ['PREFECT_HOME'], os.environ.get('PREFECT_PROFILE'))"
+        "import os, prefect; print(os.environ['PREFECT_HOME'], os.environ.get('PREFECT_PROFILE'))"
     )
     environment = {**os.environ, "PREFECT_PROFILE": "cloud"}
     done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, env=environment, capture_output=True, text=True)

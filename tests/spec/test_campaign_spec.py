@@ -28,8 +28,8 @@ def spec(folder: object, **options: Any) -> CampaignSpec:
         ({"proposer": "grid", "options": {"points": 0}}, "proposer grid: points: Input should"),
         ({"fallback": "llm"}, "fallback = 'llm' may fail itself"),
         ({"parallel": 64, "overrides": {"device": "cpu"}}, "parallel = 64 slots, but this machine has"),
-        ({"hours": 0.0015, "rule": "greedy"}, "hours = 0.0015 (5 s) is less than the baseline may take (7 s): raise"),
-        ({"until": "2001-01-01T00:00", "rule": "greedy"}, "comes before the baseline can end (7 s): give a later time"),
+        ({"hours": 0.0015, "rule": "greedy"}, "no time for the baseline: 0.0 s of 5.4 s used, it may take 7.0 s"),
+        ({"until": "2001-01-01T00:00", "rule": "greedy"}, "it may take 7.0 s: raise hours or until"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_starts(
@@ -45,7 +45,7 @@ def test_a_night_too_short_to_prove_anything_is_refused(tmp_path: Path) -> None:
     """The baseline's three runs and the smallest certificate's six, a tenth over, have to fit in, with start-ups."""
     drawing = QUADRATIC.replace("deterministic = true", "deterministic = false")
     folder, need = quadratic(tmp_path / "quad", toml=drawing), (3 + 1.1 * 6) * (5 + 2)
-    why = rf"the baseline and the certificate may take \({need:g} s\): raise hours, or use rule = greedy"
+    why = "it may take 67 s, of which 46 s are for the certificate: raise hours or until, or use rule = greedy"
     with pytest.raises(Refused, match=why):
         spec(folder, hours=(need - 1) / 3600).check()
     spec(folder, hours=(need + 1) / 3600).check()

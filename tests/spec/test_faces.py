@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from prefect.utilities.callables import parameter_schema
 
 from environments.plugins import Refused
 from flows.campaign import campaign
@@ -18,7 +19,7 @@ from tests.support.lazy import LazyModule
 from tests.support.prefect_api import prefect_at
 
 validation = LazyModule("prefect.utilities.schema_tools.validation")
-FORM = campaign.parameters.model_dump()
+FORM = parameter_schema(campaign).model_dump()
 CHECKOUT = Path(__file__).parents[2]
 
 
