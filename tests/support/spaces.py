@@ -87,6 +87,6 @@ def check(space: Space, history: History, suggestion: Suggestion) -> None:
     for name, value in suggestion.params.items():
         own = space[name].check(value)
         assert (own, type(own)) == (value, type(value))
-    axes = _axes.varied(space)
-    point = _axes.point_of(axes, suggestion.params)
-    assert point not in {_axes.point_of(axes, trial.proposal.params) for trial in history}
+    varied = _axes.varied(space)
+    point = repr(_axes.point_of(varied, suggestion.params))
+    assert point not in {repr(_axes.point_of(varied, trial.proposal.params)) for trial in history}
