@@ -25,7 +25,7 @@ from tasks.numbers import number
 from tasks.rules import Rule
 from tasks.sandbox.progress import parse_report, value_of
 from tasks.spending import money, spent
-from tasks.stats.certificate import Certificate, level, own_certificates, shipped
+from tasks.stats.certificate import Certificate, level, shipped
 from tasks.stats.champion import run_sd, utility
 from tasks.stats.design import Arm, design_of
 from tasks.store import approval, campaign_lock, provenance, workspace
@@ -59,8 +59,7 @@ class CampaignEnd:
 def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any]:
     """The campaign's status; the shape is documented in docs/results.md."""
     campaign, history, steps = ledger.campaign, ledger.history(), ledger.environment.budget_steps
-    every = ledger.certificates()
-    own = own_certificates(every)
+    every, own = ledger.certificates(), ledger.own_certificates()
     how = ending.state if ending else state(ledger)
     spec, champion = ledger.spec, best(history)
     is_tested = bool(own) and (champion is None or own[-1].champion == champion.number)
@@ -216,7 +215,7 @@ def summaries() -> list[dict[str, Any]]:
 
 def summary(ledger: Ledger) -> dict[str, Any]:
     """A campaign in a line, of the list and of the page of all campaigns."""
-    history, own, name = ledger.history(), own_certificates(ledger.certificates()), ledger.campaign.name
+    history, own, name = ledger.history(), ledger.own_certificates(), ledger.campaign.name
     passed, so_far, gain = shipped(own), spent(ledger, history), None
     if passed and passed.comparison:
         gain = f"{describe.difference(passed, passed.comparison.gain)} ({describe.bound(passed) or 'no spread'})"

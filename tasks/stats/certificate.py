@@ -163,11 +163,6 @@ class Certificate:
         return sum(values) / len(values) if values else None
 
 
-def own_certificates(certificates: Iterable[Certificate]) -> tuple[Certificate, ...]:
-    """The certificates of the campaign's own environment, in order."""
-    return tuple(one for one in certificates if not one.elsewhere)
-
-
 def level(trial: Trial, certificates: Iterable[Certificate]) -> Level | None:
     """The level of a trial's keep, given all certificates of its campaign."""
     passed = any(one.champion == trial.number and one.passed for one in certificates if not one.elsewhere)

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel
 
 from environments.plugins import Refused
-from tasks.stats.certificate import level, own_certificates
+from tasks.stats.certificate import level
 from tasks.store import campaign_lock, safe_read
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.store.workspace import TRIAL
@@ -124,8 +124,7 @@ class _Campaign:
         self.ledger, self.store, self.state, self.now, self.client = ledger, store, state, now, client
         self.trials, self.history = ledger.attempts_decided(), ledger.history()
         """Every decided attempt, and those that count."""
-        self.certificates = ledger.certificates()
-        self.own = own_certificates(self.certificates)
+        self.certificates, self.own = ledger.certificates(), ledger.own_certificates()
         self.counting = {trial.number: trial.attempt for trial in self.history}
         spec = tomllib.loads((ledger.path / "spec.toml").read_text())
         self.traces = spec.get("advanced", {}).get("traces", False)

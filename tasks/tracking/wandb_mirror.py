@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tasks.stats.certificate import Certificate, own_certificates
+from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
 from tasks.system.files import write_atomic
@@ -51,7 +51,7 @@ def _missing(ledger: Ledger) -> dict[Path, tuple[str, Trial, Certificate | None]
     """What W&B lacks: a digest, the trial, and its certificate if it is a champion; by the file that gets the digest
     when W&B has it, whose name is the id of the run.
     """
-    own = own_certificates(ledger.certificates())
+    own = ledger.own_certificates()
     target, missing = [os.environ.get(name) for name in TARGET], {}
     for trial in ledger.attempts_decided():
         proof = next((one for one in reversed(own) if one.champion == trial.number), None)
