@@ -20,9 +20,10 @@ from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
 from tasks.system.files import write_atomic
 from tasks.system.redact import scrub_text, without_passwords
+from tasks.task_key import digest_of
 from tasks.tracking.campaign_run import figures, words
 from tasks.tracking.trial_run import trial_key, trial_name, trial_note, trial_points
-from tasks.tracking.values import digest_of, plain
+from tasks.tracking.values import plain
 from tasks.trial import Trial
 
 MOST_SECONDS = 60.0  # for a run; half of that to begin it
