@@ -273,7 +273,7 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
         "high": _finite(one.bounds[1]) if one.bounds else None,
         "gain": test and _finite(test.gain), "p": test and _finite(test.p), "expected": one.expected,
         "runs": len(one.scores("champion")),
-        "planned": dict(zip(describe.ARMS, one.planned, strict=True)),
+        "planned": dict(zip(describe.ARMS, one.design.groups[-1], strict=True)),
         "looks": [list(group) for group in one.design.groups],
         "reused": [run.score.value for run in one.reused], "not_reused": one.not_reused,
         "same_units": one.same_units, "machines": list(one.machines),

@@ -136,11 +136,6 @@ class Certificate:
         return self.design.groups[:looks], self.design.levels[:looks]
 
     @property
-    def planned(self) -> tuple[int, int]:
-        """Runs of champion and baseline at most."""
-        return self.design.champion, self.design.baseline
-
-    @property
     def machines(self) -> tuple[str, ...]:
         """The kinds of machine that its runs are from."""
         return machines_of(fresh.run for fresh in self.runs)
