@@ -87,17 +87,13 @@ def check(environment: Environment) -> None:
     values = placeholders(environment, environment.defaults, Path("out"), seed=0)
     for key in ("train_cmd", "check_cmd"):
         command = getattr(environment, key) or environment.train_cmd
-        try:
-            workspace.fill(command, values)
-        except Refused as wrong:
-            raise Refused(f"{source}: {key}: {wrong}") from wrong
+        workspace.fill(command, values, f"{source}: {key}: ")
         named = {match[1] for match in workspace.PLACEHOLDER.finditer(command)}
-        for name in placeholders(environment, {}, Path("out"), seed=0).keys() & environment.defaults.keys():
-            if name in named:
-                raise Refused(
-                    f"{source}: {key}: {{{name}}} is filled in by the engine, so the parameter {name!r} would never "
-                    "arrive: rename the parameter"
-                )
+        for name in named & environment.defaults.keys() & placeholders(environment, {}, Path("out"), seed=0).keys():
+            raise Refused(
+                f"{source}: {key}: {{{name}}} is filled in by the engine, so the parameter {name!r} would never "
+                "arrive: rename the parameter"
+            )
 
 
 def placeholders(environment: Environment, params: Params, out: Path, seed: int) -> dict[str, object]:
