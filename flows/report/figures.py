@@ -12,7 +12,7 @@ from environments import Environment
 from environments.space import Choice
 from tasks.describe import short_value
 from tasks.plots.canvas import GREY, INK, LARGEST, blank, styled, svg, window
-from tasks.proposing.axes import Observations, Point
+from tasks.proposing.points import Observations, Point
 from tasks.system.redact import one_line
 from tasks.trial import TWENTIETHS, History, Run, Trial, baseline
 from tasks.verdict_styles import BLUE, FAINT, VERDICTS

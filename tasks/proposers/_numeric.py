@@ -14,8 +14,8 @@ from pydantic import Field
 from environments.space import Space
 from tasks.numbers import number
 from tasks.proposers import Proposer
-from tasks.proposing.axes import Observations, Point, point_of, points_at, untried
 from tasks.proposing.brief import Brief, Suggestion
+from tasks.proposing.points import Observations, Point, point_of, points_at, untried
 
 
 class Numeric(Proposer):

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from tasks.proposers._numeric import Numeric
-from tasks.proposing.axes import ASKS, Observations, Point, places_of, points_at
 from tasks.proposing.brief import Brief
+from tasks.proposing.points import ASKS, Observations, Point, places_of, points_at
 
 SPREAD = 0.25
 """Standard deviation of the first distribution around the middle, as a share of every axis."""

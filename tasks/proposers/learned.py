@@ -24,8 +24,8 @@ from torch.distributions import Independent, Normal
 
 from environments.space import Space
 from tasks.proposers._numeric import Numeric
-from tasks.proposing.axes import ASKS, Observations, Point, places_of, point_of, points_at, varied
 from tasks.proposing.brief import Brief
+from tasks.proposing.points import ASKS, Observations, Point, places_of, point_of, points_at, varied
 from tasks.stats.champion import is_barred, run_sd, utility
 from tasks.trial import History, Trial, best
 

@@ -13,7 +13,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import TrialState, create_trial
 
 from environments.space import Choice, Float, Int, Parameter
-from tasks.proposing.axes import ASKS, Observations, Point, places_of, points_at
+from tasks.proposing.points import ASKS, Observations, Point, places_of, points_at
 
 
 def answers(seen: Observations, sampler: type[BaseSampler], **options: Any) -> Iterator[Point]:

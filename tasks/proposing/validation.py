@@ -18,8 +18,8 @@ from environments.space import Float, Space
 from tasks.editing.checks import meaning_of
 from tasks.editing.edits import diff_of, patched
 from tasks.numbers import number
-from tasks.proposing.axes import places_of, point_of
 from tasks.proposing.brief import Brief, Suggestion
+from tasks.proposing.points import places_of, point_of
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.reader import Unreadable, read
 from tasks.store.workspace import TrialDir
