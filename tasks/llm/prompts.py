@@ -123,8 +123,8 @@ def told(brief: Brief) -> dict[str, object]:
         "predictions": predictions.words if predictions else "",
         "refused": listed(reasons[-REFUSED:]),
         "rejected": listed(
-            f"{changes(original, proposal)} ({one_line(proposal.rationale, WIDTH)}): {said}"
-            for _, proposal, said in brief.rejected[-REJECTED:]
+            f"{changes(original, one.proposal)} ({one_line(one.proposal.rationale, WIDTH)}): {one.words}"
+            for one in brief.rejected[-REJECTED:]
         ),
         "earlier": _earlier(brief),
         "imported": _imported(brief),

@@ -52,7 +52,7 @@ class ProposalChecks:
         base = originals(self.environment, self.program)
         tried = [(trial.number, trial.proposal, _ending(trial)) for trial in brief.history]
         tried += [(taken, pending, "under way") for taken, pending in brief.pending.items()]
-        tried += brief.rejected
+        tried += [(one.number, one.proposal, one.words) for one in brief.rejected]
         for taken, earlier, ending in tried:
             is_same = is_same_point(brief.space, proposal.params, earlier.params)
             if is_same and meaning(patched(base, proposal.edit)) == meaning(patched(base, earlier.edit)):

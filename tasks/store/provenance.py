@@ -9,10 +9,9 @@ from typing import Any
 
 from tasks.stats.predictions import record
 from tasks.store import approval, inbox
-from tasks.store.approval import Parked
 from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean
-from tasks.trial import NOTHING_BOUGHT, History, Proposal, Usage
+from tasks.trial import NOTHING_BOUGHT, History, Parked, Proposal, Usage
 
 LINE = 300
 

@@ -18,12 +18,11 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
 from flows.views.run_log import another_machine
 from tasks.store import workspace
-from tasks.store.approval import Parked
 from tasks.store.ledger import FORMAT, Ledger, campaigns, check_name, free_name, machine
 from tasks.store.provenance import sources
 from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
-from tasks.trial import History, Trial, Usage
+from tasks.trial import History, Parked, Trial, Usage
 from tests.support.histories import tried
 from tests.support.ledgers import created
 from tests.support.toy import quadratic
