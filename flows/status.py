@@ -264,7 +264,7 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
     """One certificate."""
     test = one.comparison
     return {
-        "environment": one.environment, "budget": one.budget, "where": where(one),
+        "environment": one.environment, "budget": one.conditions.budget, "where": where(one),
         "changed": one.conditions.changed, "left_out": list(one.conditions.left_out),
         "look": one.look, "alpha": one.alpha, "trial": one.champion,
         "passed": one.passed, "reason": one.reason, "level": one.level,

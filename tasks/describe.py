@@ -47,7 +47,7 @@ def bound(certificate: Certificate) -> str:
 
 def where(certificate: Certificate) -> str:
     """The setting of a certificate's runs."""
-    return setting(certificate.environment, certificate.budget)
+    return setting(certificate.environment, certificate.conditions.budget)
 
 
 def setting(environment: str, budget: float) -> str:

@@ -116,11 +116,6 @@ class Certificate:
     """Units that were the same in all runs, to which the result is limited; 0 if each number had its own."""
 
     @property
-    def budget(self) -> float:
-        """Training budget of each run, in that of the environment."""
-        return self.conditions.budget
-
-    @property
     def bounds(self) -> tuple[float, float] | None:
         """The interval of the gain that belongs to the test, at 1 - level; None if there is none.
 
