@@ -138,7 +138,8 @@ def run_program(
             raise EditFailed(UNSANDBOXED)
         digest = workspace.prepare(place, program, environment, proposal, seed)
         confinement.give(place.out, isolation.level)
-        values = placeholders(environment, proposal.params, place.out, seed) | {"out": session.out}
+        values = placeholders(environment, proposal.params, place.out, seed)
+        values |= {"out": RemoteSession.out} if environment.remote else {}
         with slot.timed("judge" if cut else "start"):  # a control belongs to the judgement
             session.run(workspace.fill(environment.train_cmd, values), marker)
     except (EditFailed, NotAProgram) as failed:
@@ -165,10 +166,6 @@ class _Session(TrainingSession):
     level: Level
     slot: Slot
     cut: Cut
-
-    @property
-    def out(self) -> str:
-        return str(self.place.out.absolute())
 
     def run(self, command: list[str], marker: str) -> None:
         view = confinement.of(self.environment, readable=(self.place.workspace,), writable=(self.place.out,))
