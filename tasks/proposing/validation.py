@@ -20,11 +20,12 @@ from tasks.editing.edits import diff_of, patched
 from tasks.numbers import number
 from tasks.proposing.brief import Brief, Suggestion
 from tasks.proposing.points import places_of, point_of
+from tasks.remote_session import Cut
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.reader import Unreadable, read
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
-from tasks.train import NO_CHECKPOINT, Cut, run_program
+from tasks.train import NO_CHECKPOINT, run_program
 from tasks.trial import History, Params, Proposal, Trial, best
 
 SMOKE_SECONDS = 3.0
