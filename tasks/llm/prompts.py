@@ -120,7 +120,7 @@ def told(brief: Brief) -> dict[str, object]:
         "noise": number(luck) if champion and math.isfinite(luck) else "",
         "keep_rule": brief.keep_rule,
         "history": trials(history),
-        "predictions": predictions.words if predictions else "",
+        "predictions": predictions["words"] if predictions else "",
         "refused": listed(reasons[-REFUSED:]),
         "rejected": listed(
             f"{changes(original, one.proposal)} ({one_line(one.proposal.rationale, WIDTH)}): {one.words}"
