@@ -90,6 +90,11 @@ class TrainingSession:
     def times(self) -> Cut:
         return self.cut or Cut(self.environment.startup_seconds, self.environment.budget_seconds)
 
+    def passed(self, seconds: float) -> None:
+        """Take in that it has trained for so long."""
+        self.seconds, budget = seconds, self.times.budget_seconds
+        self.progress.passed(TWENTIETHS if seconds >= budget else int(seconds * TWENTIETHS / budget))
+
     def is_to_stop(self) -> bool:
         """Whether to end it now; asked at every twentieth but the last, where nothing is left to save."""
         curve = self.progress.curve
@@ -192,15 +197,14 @@ class RemoteSession(TrainingSession):
 
     def _read_progress(self, endpoint: RemoteEndpoint, key: str, status: Status, running_since: float | None) -> bool:
         """Append new reports to out/progress.jsonl, and read them; whether there were any."""
-        path, budget = self.place.progress, self.environment.budget_seconds
+        path = self.place.progress
         new = endpoint.progress(key, path.stat().st_size if path.exists() else 0)
         with path.open("ab") as file:
             file.write(new)
         self.progress.read()
         if self.progress.ready and self.startup is None and running_since:
             self.startup = clock() - running_since
-        self.seconds = status.seconds
-        self.progress.passed(TWENTIETHS if self.seconds >= budget else int(self.seconds * TWENTIETHS / budget))
+        self.passed(status.seconds)
         return bool(new)
 
     def _conclude(self, endpoint: RemoteEndpoint, key: str, status: Status) -> None:

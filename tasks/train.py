@@ -36,7 +36,7 @@ from tasks.store.workspace import TRAINERS, TrialDir
 from tasks.system.clock import clock
 from tasks.system.slot import NOWHERE, Slot
 from tasks.task_key import TaskKey
-from tasks.trial import TWENTIETHS, Params, Proposal, Run
+from tasks.trial import Params, Proposal, Run
 
 UNSANDBOXED = (
     "the edit is refused: isolation is none, so it would run without a sandbox; `nightshift doctor` shows what this "
@@ -190,7 +190,7 @@ class _Session(TrainingSession):
                 self.startup = ready - program.started if self.progress.ready else None
             if ready is None:
                 continue
-            self._passed(now - ready)
+            self.passed(now - ready)
             if self.seconds >= self.times.budget_seconds:
                 return self._stop(program)
             if self.is_to_stop():
@@ -201,12 +201,8 @@ class _Session(TrainingSession):
         if ready is None and self.progress.ready:  # it ended before the first poll
             ready, self.startup = program.started, 0.0
         if ready is not None:
-            self._passed(clock() - ready)
+            self.passed(clock() - ready)
         return program.describe(status) if status else None
-
-    def _passed(self, seconds: float) -> None:
-        self.seconds, budget = seconds, self.times.budget_seconds
-        self.progress.passed(TWENTIETHS if seconds >= budget else int(seconds * TWENTIETHS / budget))
 
     def _cancel(self, program: Program) -> None:
         """Ask it to end with the file `cancel`; after a grace with SIGTERM, then with SIGKILL."""
