@@ -24,6 +24,8 @@ class _Range(BaseModel, frozen=True, extra="forbid", strict=False):
     """Search on a logarithmic scale; needs low > 0."""
     default: float
 
+    is_ordered: ClassVar[bool] = True
+    """Whether a greater value means more of something."""
     _half: ClassVar[float] = 0.0
     """How far the values at the ends reach beyond them, so that they are as likely as others."""
 
@@ -51,10 +53,10 @@ class _Range(BaseModel, frozen=True, extra="forbid", strict=False):
         point = low + fraction * (high - low)
         return min(max(math.exp(point) if self.log else point, self.low), self.high)
 
-    def fraction(self, number: float) -> float:
+    def fraction(self, value: Value) -> float:
         """A number's position on the scale, 0 to 1; the inverse of `at`, but for rounding."""
         low, high = self._ends
-        return ((math.log(number) if self.log else number) - low) / (high - low)
+        return ((math.log(float(value)) if self.log else float(value)) - low) / (high - low)
 
     def sample(self, rng: np.random.Generator) -> float:
         return self.check(self.at(rng.random()))
@@ -112,6 +114,28 @@ class Choice(BaseModel, frozen=True, extra="forbid"):
             raise ValueError(f"values must differ, got {list(self.values)}")
         self.check(self.default)
         return self
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether a greater value means more of something: only where all are numbers."""
+        return not any(isinstance(value, bool | str) for value in self.values)
+
+    @property
+    def ranked(self) -> tuple[Value, ...]:
+        """The values along their scale: numbers by size, others as they were listed."""
+        return tuple(sorted(self.values, key=float)) if self.is_ordered else self.values
+
+    def rank(self, value: Value) -> int:
+        """The place of one of the values among `ranked`."""
+        return [repr(own) for own in self.ranked].index(repr(value))  # by repr, since True == 1
+
+    def at(self, fraction: float) -> Value:
+        """The value at `fraction` (0..1) of the scale, of which all have equal shares."""
+        return self.ranked[min(int(fraction * len(self.values)), len(self.values) - 1)]
+
+    def fraction(self, value: Value) -> float:
+        """Where on the scale one of the values is, 0 to 1: in the middle of its share."""
+        return (self.rank(value) + 0.5) / len(self.values)
 
     def sample(self, rng: np.random.Generator) -> Value:
         return self.values[int(rng.integers(len(self.values)))]

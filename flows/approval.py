@@ -20,12 +20,11 @@ from flows.server.server_process import impatient_client
 from flows.views.terminal import code
 from tasks.describe import parameter_changes
 from tasks.store import approval
-from tasks.store.approval import Parked
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.system.redact import clean
 from tasks.tracking.values import inert, plain
-from tasks.trial import Params, Proposal
+from tasks.trial import Params, Parked, Proposal
 
 TOO_LATE = "nobody answered in time"
 

@@ -25,7 +25,7 @@ from tasks.numbers import number
 from tasks.rules import Rule
 from tasks.sandbox.progress import parse_report, value_of
 from tasks.spending import money, spent
-from tasks.stats.certificate import Certificate, level, own_certificates, shipped
+from tasks.stats.certificate import Certificate, level, shipped
 from tasks.stats.champion import run_sd, utility
 from tasks.stats.design import Arm, design_of
 from tasks.store import approval, campaign_lock, provenance, workspace
@@ -59,8 +59,7 @@ class CampaignEnd:
 def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any]:
     """The campaign's status; the shape is documented in docs/results.md."""
     campaign, history, steps = ledger.campaign, ledger.history(), ledger.environment.budget_steps
-    every = ledger.certificates()
-    own = own_certificates(every)
+    every, own = ledger.certificates(), ledger.own_certificates()
     how = ending.state if ending else state(ledger)
     spec, champion = ledger.spec, best(history)
     is_tested = bool(own) and (champion is None or own[-1].champion == champion.number)
@@ -216,7 +215,7 @@ def summaries() -> list[dict[str, Any]]:
 
 def summary(ledger: Ledger) -> dict[str, Any]:
     """A campaign in a line, of the list and of the page of all campaigns."""
-    history, own, name = ledger.history(), own_certificates(ledger.certificates()), ledger.campaign.name
+    history, own, name = ledger.history(), ledger.own_certificates(), ledger.campaign.name
     passed, so_far, gain = shipped(own), spent(ledger, history), None
     if passed and passed.comparison:
         gain = f"{describe.difference(passed, passed.comparison.gain)} ({describe.bound(passed) or 'no spread'})"
@@ -265,7 +264,7 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
     """One certificate."""
     test = one.comparison
     return {
-        "environment": one.environment, "budget": one.budget, "where": where(one),
+        "environment": one.environment, "budget": one.conditions.budget, "where": where(one),
         "changed": one.conditions.changed, "left_out": list(one.conditions.left_out),
         "look": one.look, "alpha": one.alpha, "trial": one.champion,
         "passed": one.passed, "reason": one.reason, "level": one.level,
@@ -274,7 +273,7 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
         "high": _finite(one.bounds[1]) if one.bounds else None,
         "gain": test and _finite(test.gain), "p": test and _finite(test.p), "expected": one.expected,
         "runs": len(one.scores("champion")),
-        "planned": dict(zip(describe.ARMS, one.planned, strict=True)),
+        "planned": dict(zip(describe.ARMS, one.design.groups[-1], strict=True)),
         "looks": [list(group) for group in one.design.groups],
         "reused": [run.score.value for run in one.reused], "not_reused": one.not_reused,
         "same_units": one.same_units, "machines": list(one.machines),

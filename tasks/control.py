@@ -21,11 +21,12 @@ from environments.score import Score, Wait
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import KEPT, ended
 from tasks.evaluate import judge_run
+from tasks.remote_session import Cut
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.system.slot import Slot
 from tasks.task_key import TaskKey
-from tasks.train import Cut, run_program
+from tasks.train import run_program
 from tasks.trial import NO_CONTROL, History, Proposal, Run, UntrainedControl, baseline, measured
 
 SHARE = 0.01
@@ -84,14 +85,12 @@ def control_of(
         return score
 
     first_run, first_score = first
-    if first_run.seconds >= SHORTEST_SECONDS:
-        score = scored("untrained", proposal)
-        is_worse = first_score.value is not None and score.utility <= first_score.utility
-        if score.value is not None and not is_worse:  # by luck, or whatever the seed
-            again = scored("untrained-again", proposal, trained.seed ^ 1)
-            score = again if again.value is not None and again.utility < score.utility else score
-    else:
-        score = Score.missing(NO_CONTROL, environment.higher_is_better)
-    hidden = proposal.edit and score.value is None and score.error != NO_CONTROL
-    unedited = scored("untrained-unedited", replace(proposal, edit=None)) if hidden else None
-    return UntrainedControl(score, unedited)
+    if first_run.seconds < SHORTEST_SECONDS:
+        return UntrainedControl(Score.missing(NO_CONTROL, environment.higher_is_better))
+    score = scored("untrained", proposal)
+    is_worse = first_score.value is not None and score.utility <= first_score.utility
+    if score.value is not None and not is_worse:  # by luck, or whatever the seed
+        again = scored("untrained-again", proposal, trained.seed ^ 1)
+        score = again if again.value is not None and again.utility < score.utility else score
+    is_hidden = proposal.edit and score.value is None
+    return UntrainedControl(score, scored("untrained-unedited", replace(proposal, edit=None)) if is_hidden else None)

@@ -47,7 +47,7 @@ def bound(certificate: Certificate) -> str:
 
 def where(certificate: Certificate) -> str:
     """The setting of a certificate's runs."""
-    return setting(certificate.environment, certificate.budget)
+    return setting(certificate.environment, certificate.conditions.budget)
 
 
 def setting(environment: str, budget: float) -> str:
@@ -175,7 +175,7 @@ def _counts(certificate: Certificate) -> str:
     mine, theirs = ([score.value is not None for score in certificate.scores(arm)] for arm in ARMS)
     reused = len(certificate.reused)
     kind = f" + {reused} runs" if reused else " fresh runs"
-    planned = certificate.planned
+    planned = certificate.design.groups[-1]
     most = "" if (len(mine), len(theirs) + reused) == planned else f" of at most {planned[0]} v {planned[1]}"
     lost = (*mine, *theirs).count(False)
     crashed = f", and {lost} that crashed" if lost else ""

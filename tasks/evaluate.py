@@ -167,10 +167,7 @@ def check(environment: Environment) -> None:
             f"'{REPORTED}{metric.rpartition('/')[2]}', which is shown wherever the score is"
         )
     values = judge_placeholders(environment, TrialDir(Path("trial")), seed=0)
-    try:
-        workspace.fill(environment.judge.command(), values)
-    except Refused as wrong:
-        raise Refused(f"{source}: [{judge_name(environment.judge)}] {wrong}") from wrong
+    workspace.fill(environment.judge.command(), values, f"{source}: [{judge_name(environment.judge)}] ")
 
 
 REPORTED = "reported/"

@@ -18,7 +18,7 @@ from environments.judges import Misbehaved
 from environments.limits import Limits
 from environments.plugins import Refused
 from environments.remote import RemoteSettings
-from tasks.cancellers import EarlyStopCheck
+from tasks.cancellers import ReasonToStop
 from tasks.remote import jobs
 from tasks.remote.endpoint import PROTOCOL, EndpointAway, EndpointFault, RemoteEndpoint, Status, TrialFault
 from tasks.remote.jobs import RemoteJob
@@ -30,7 +30,7 @@ from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.clock import clock
 from tasks.system.redact import capped, clean, one_line
-from tasks.trial import TWENTIETHS, Proposal, ResourceSample
+from tasks.trial import TWENTIETHS, EarlyStop, Proposal, ResourceSample
 
 ISOLATION = "remote"
 """What a run records as its isolation: it ran on another machine."""
@@ -52,13 +52,25 @@ def check(environment: Environment) -> None:
         )
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True)
+class Cut:
+    """Limits in seconds that replace the environment's own budget."""
+
+    startup_seconds: float
+    budget_seconds: float
+
+
+@dataclass
 class TrainingSession:
     """One run of a proposal, on this machine or another, and what is known of it."""
 
     environment: Environment
     place: TrialDir
-    early: EarlyStopCheck
+    reason_to_stop: ReasonToStop | None
+    """Asked at every twentieth of the budget; its first reason cancels the run."""
+    cut: Cut | None
+    """Where it ends without having been told; None: its whole budget."""
+    due: EarlyStop | None = None
     seconds: float = 0.0
     startup: float | None = None
     peak_memory: int | None = None
@@ -72,10 +84,33 @@ class TrainingSession:
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.place.progress, self.environment.metric, self.environment.budget_steps)
+        self._asked = 0
+
+    @property
+    def times(self) -> Cut:
+        return self.cut or Cut(self.environment.startup_seconds, self.environment.budget_seconds)
+
+    def passed(self, seconds: float) -> None:
+        """Take in that it has trained for so long."""
+        self.seconds, budget = seconds, self.times.budget_seconds
+        self.progress.passed(TWENTIETHS if seconds >= budget else int(seconds * TWENTIETHS / budget))
+
+    def is_to_stop(self) -> bool:
+        """Whether to end it now; asked at every twentieth but the last, where nothing is left to save."""
+        curve = self.progress.curve
+        lengths = range(self._asked + 1, min(len(curve), TWENTIETHS - 1) + 1)
+        self._asked = len(curve)
+        for length in lengths:
+            so_far = curve[:length]
+            if self.due or self.reason_to_stop is None or all(value is None for value in so_far):
+                continue
+            if reason := self.reason_to_stop(so_far):
+                self.due = EarlyStop(length / TWENTIETHS, reason)
+        return self.due is not None
 
     @property
     def status(self) -> Literal["finished", "cancelled", "crash"]:
-        if self.early.due:
+        if self.due:
             return "cancelled"
         return "crash" if self.error else "finished"
 
@@ -85,9 +120,6 @@ class RemoteSession(TrainingSession):
     """One on another machine."""
 
     proposal: Proposal
-    startup_seconds: float
-    cut_seconds: float | None
-    """Training time after which it is stopped without having been told; None: its whole budget."""
 
     level: ClassVar[str] = ISOLATION
     out: ClassVar[str] = "{out}"
@@ -101,7 +133,7 @@ class RemoteSession(TrainingSession):
     @property
     def _longest(self) -> float:
         """Seconds from its start there to its end at the latest."""
-        return self.startup_seconds + self.environment.budget_seconds + self.environment.grace_seconds
+        return self.times.startup_seconds + self.environment.budget_seconds + self.environment.grace_seconds
 
     def run(self, command: list[str], marker: str) -> None:
         """Train once. Raises CannotStart if the other machine, or the way to it, is at fault."""
@@ -111,7 +143,7 @@ class RemoteSession(TrainingSession):
             request = self._request(command)
             with jobs.begin(
                 f"{marker}/{self.place.path.name}", self.environment.trainer, settings, longest,
-                self.place.path / jobs.COSTS, adopt=self.cut_seconds is None, gpus=self.environment.rented_gpus,
+                self.place.path / jobs.COSTS, adopt=self.cut is None, gpus=self.environment.rented_gpus,
             ) as job:  # fmt: skip
                 self._train(job, request)
         except (TrialFault, Misbehaved) as wrong:
@@ -148,11 +180,11 @@ class RemoteSession(TrainingSession):
             if status.state == "running":
                 running_since = running_since or clock()
                 self._read_progress(endpoint, key, status, running_since)
-                if not is_stopped and self.early.ask(self.progress.curve):
+                if not is_stopped and self.is_to_stop():
                     return None
                 if clock() - running_since > self._longest + 2 * SLACK_SECONDS:
                     raise TrialFault(f"did not end within {self._longest:g} s")
-                if not is_stopped and self.cut_seconds is not None and status.seconds >= self.cut_seconds:
+                if not is_stopped and self.cut and status.seconds >= self.cut.budget_seconds:
                     is_stopped = True
                     endpoint.stop(key)
             elif clock() - began > self.settings.ready_seconds:
@@ -165,15 +197,14 @@ class RemoteSession(TrainingSession):
 
     def _read_progress(self, endpoint: RemoteEndpoint, key: str, status: Status, running_since: float | None) -> bool:
         """Append new reports to out/progress.jsonl, and read them; whether there were any."""
-        path, budget = self.place.progress, self.environment.budget_seconds
+        path = self.place.progress
         new = endpoint.progress(key, path.stat().st_size if path.exists() else 0)
         with path.open("ab") as file:
             file.write(new)
         self.progress.read()
         if self.progress.ready and self.startup is None and running_since:
             self.startup = clock() - running_since
-        self.seconds = status.seconds
-        self.progress.passed(TWENTIETHS if self.seconds >= budget else int(self.seconds * TWENTIETHS / budget))
+        self.passed(status.seconds)
         return bool(new)
 
     def _conclude(self, endpoint: RemoteEndpoint, key: str, status: Status) -> None:
@@ -181,7 +212,7 @@ class RemoteSession(TrainingSession):
         log = "\n".join(clean(endpoint.log(key).decode(errors="replace")))
         self._note(log + "\n" * bool(log))
         self.failure = self.progress.failure
-        longest = self._longest - (self.startup_seconds if self.progress.ready else 0.0) + SLACK_SECONDS
+        longest = self._longest - (self.times.startup_seconds if self.progress.ready else 0.0) + SLACK_SECONDS
         reason = ""
         if status.state == "failed":
             reason = one_line(status.error, 500) or "failed, and gave no reason"

@@ -45,8 +45,8 @@ def history_digest(history: History) -> str:
     return digest_of(f"[{', '.join(trial.decided for trial in history)}]")
 
 
-def digest_of(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def digest_of(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def derive(seed: int | str, purpose: Purpose, number: int, attempt: int, part: str = "") -> int:

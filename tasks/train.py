@@ -19,11 +19,11 @@ from environments.judges import Misbehaved
 from environments.plugins import Refused
 from tasks import remote_session
 from tasks.bench import Bench, RunPlan
-from tasks.cancellers import EarlyStopCheck, ReasonToStop
+from tasks.cancellers import ReasonToStop
 from tasks.checkpoint import KEPT, ended
 from tasks.editing.edits import EditFailed
 from tasks.remote import places
-from tasks.remote_session import RemoteSession, TrainingSession
+from tasks.remote_session import Cut, RemoteSession, TrainingSession
 from tasks.run_checks import plausible
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice
@@ -36,7 +36,7 @@ from tasks.store.workspace import TRAINERS, TrialDir
 from tasks.system.clock import clock
 from tasks.system.slot import NOWHERE, Slot
 from tasks.task_key import TaskKey
-from tasks.trial import TWENTIETHS, Params, Proposal, Run
+from tasks.trial import Params, Proposal, Run
 
 UNSANDBOXED = (
     "the edit is refused: isolation is none, so it would run without a sandbox; `nightshift doctor` shows what this "
@@ -49,14 +49,6 @@ DATA = frozenset({".cfg", ".ini", ".json", ".md", ".toml", ".txt", ".yaml", ".ym
 """Suffixes of settings files, which are not code."""
 CANCEL = "cancel"
 """The file in a workspace that asks the program to end without a checkpoint; it contains the reason."""
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Limits in seconds that replace the environment's own budget."""
-
-    startup_seconds: float
-    budget_seconds: float
 
 
 @task(**KEPT, cache_key_fn=lambda _, given: f"{given['key']}/train")
@@ -87,17 +79,13 @@ def check(environment: Environment) -> None:
     values = placeholders(environment, environment.defaults, Path("out"), seed=0)
     for key in ("train_cmd", "check_cmd"):
         command = getattr(environment, key) or environment.train_cmd
-        try:
-            workspace.fill(command, values)
-        except Refused as wrong:
-            raise Refused(f"{source}: {key}: {wrong}") from wrong
+        workspace.fill(command, values, f"{source}: {key}: ")
         named = {match[1] for match in workspace.PLACEHOLDER.finditer(command)}
-        for name in placeholders(environment, {}, Path("out"), seed=0).keys() & environment.defaults.keys():
-            if name in named:
-                raise Refused(
-                    f"{source}: {key}: {{{name}}} is filled in by the engine, so the parameter {name!r} would never "
-                    "arrive: rename the parameter"
-                )
+        for name in named & environment.defaults.keys() & placeholders(environment, {}, Path("out"), seed=0).keys():
+            raise Refused(
+                f"{source}: {key}: {{{name}}} is filled in by the engine, so the parameter {name!r} would never "
+                "arrive: rename the parameter"
+            )
 
 
 def placeholders(environment: Environment, params: Params, out: Path, seed: int) -> dict[str, object]:
@@ -118,31 +106,21 @@ def run_program(
     marker: str, environment: Environment, isolation: Isolation, program: Path, place: TrialDir, proposal: Proposal,
     seed: int, cut: Cut | None = None, reason_to_stop: ReasonToStop | None = None, slot: Slot = NOWHERE,
 ) -> Run:  # fmt: skip
-    """Train once. Whatever the program does, the result is a Run; only a fault of the machine raises (CannotStart).
-
-    `reason_to_stop` is called at every twentieth of the budget; its first reason cancels the run. `cut` stops the
-    program early, without telling it beforehand.
-    """
+    """Train once. Whatever the program does, the result is a Run; only a fault of the machine raises (CannotStart)."""
     started, before = time.time(), clock()
-    limits = cut or Cut(environment.startup_seconds, environment.budget_seconds)
-    early, digest = EarlyStopCheck(reason_to_stop), None
+    asked, digest = (environment, place, reason_to_stop, cut), None
     session: _Session | RemoteSession
     if environment.remote:
-        budget = cut.budget_seconds if cut else None
-        session = RemoteSession(
-            environment=environment, place=place, early=early, proposal=proposal,
-            startup_seconds=limits.startup_seconds, cut_seconds=budget,
-        )  # fmt: skip
+        session = RemoteSession(*asked, proposal=proposal)
     else:
-        session = _Session(
-            environment=environment, place=place, early=early, level=isolation.level, slot=slot, cut=limits
-        )
+        session = _Session(*asked, level=isolation.level, slot=slot)
     try:
         if not isolation.may_run(proposal.edit):
             raise EditFailed(UNSANDBOXED)
         digest = workspace.prepare(place, program, environment, proposal, seed)
         confinement.give(place.out, isolation.level)
-        values = placeholders(environment, proposal.params, place.out, seed) | {"out": session.out}
+        values = placeholders(environment, proposal.params, place.out, seed)
+        values |= {"out": RemoteSession.out} if environment.remote else {}
         with slot.timed("judge" if cut else "start"):  # a control belongs to the judgement
             session.run(workspace.fill(environment.train_cmd, values), marker)
     except (EditFailed, NotAProgram) as failed:
@@ -159,7 +137,7 @@ def run_program(
         session.peak_memory, session.gpu_memory, progress.steps, started, round(clock() - before, 3),
         progress.reported, session.startup and round(session.startup, 3), isolation=session.level,
         program=digest, checkpoint=checkpoint, curve=progress.curve,
-        due=session.early.due, machine=machine(), job=os.environ.get("SLURM_JOB_ID", ""),
+        due=session.due, machine=machine(), job=os.environ.get("SLURM_JOB_ID", ""),
         resources=session.resources, usd=session.usd, note=progress.note,
     )  # fmt: skip
 
@@ -168,11 +146,6 @@ def run_program(
 class _Session(TrainingSession):
     level: Level
     slot: Slot
-    cut: Cut
-
-    @property
-    def out(self) -> str:
-        return str(self.place.out.absolute())
 
     def run(self, command: list[str], marker: str) -> None:
         view = confinement.of(self.environment, readable=(self.place.workspace,), writable=(self.place.out,))
@@ -201,26 +174,26 @@ class _Session(TrainingSession):
         out, limits = self.place.out, self.environment.limits
         reason = reason or outputs.fault(out) or outputs.excess(out, limits)
         if not (reason or outputs.newest(out)):
-            reason = f"{NO_CHECKPOINT}: save within its {self.cut.budget_seconds:g} s, also as you go or at SIGTERM"
+            reason = f"{NO_CHECKPOINT}: save within its {self.times.budget_seconds:g} s, also as you go or at SIGTERM"
         if reason:
             self.error = f"{reason}\n{tail}".rstrip() + advice(self.level, self.environment, tail)
 
     def _watch(self, program: Program) -> str | None:
         """Let it run until it ends, its budget ends or it is cancelled; why it has not finished, or None."""
         ready: float | None = None
-        poll = min(POLL_SECONDS, max(self.cut.budget_seconds, FINEST_POLL_SECONDS))  # a control may have less time
+        poll = min(POLL_SECONDS, max(self.times.budget_seconds, FINEST_POLL_SECONDS))  # a control may have less time
         while (status := program.poll(poll)) is None:
             self.progress.read()
             now = clock()
-            if ready is None and (self.progress.ready or now - program.started > self.cut.startup_seconds):
+            if ready is None and (self.progress.ready or now - program.started > self.times.startup_seconds):
                 ready = now
                 self.startup = ready - program.started if self.progress.ready else None
             if ready is None:
                 continue
-            self._passed(now - ready)
-            if self.seconds >= self.cut.budget_seconds:
+            self.passed(now - ready)
+            if self.seconds >= self.times.budget_seconds:
                 return self._stop(program)
-            if self.early.ask(self.progress.curve):
+            if self.is_to_stop():
                 self._cancel(program)
                 self.seconds = clock() - ready
                 return "cancelled"
@@ -228,19 +201,15 @@ class _Session(TrainingSession):
         if ready is None and self.progress.ready:  # it ended before the first poll
             ready, self.startup = program.started, 0.0
         if ready is not None:
-            self._passed(clock() - ready)
+            self.passed(clock() - ready)
         return program.describe(status) if status else None
-
-    def _passed(self, seconds: float) -> None:
-        self.seconds, budget = seconds, self.cut.budget_seconds
-        self.progress.passed(TWENTIETHS if seconds >= budget else int(seconds * TWENTIETHS / budget))
 
     def _cancel(self, program: Program) -> None:
         """Ask it to end with the file `cancel`; after a grace with SIGTERM, then with SIGKILL."""
-        assert self.early.due is not None
+        assert self.due is not None
         note = self.place.workspace / f".{CANCEL}"
         with suppress(OSError):  # unsandboxed, it may have removed its workspace: SIGTERM still reaches it
-            note.write_text(self.early.due.reason + "\n")
+            note.write_text(self.due.reason + "\n")
             note.chmod(0o444)  # whatever the umask: it may run as another user
             note.replace(note.with_name(CANCEL))
         grace = self.environment.grace_seconds

@@ -80,6 +80,24 @@ class Proposal:
     """Change of the objective that its proposer expects against the champion that it knew; None if it does not say."""
 
 
+@dataclass(frozen=True)
+class Parked:
+    """A proposal that waits for a person, or has waited (tasks/store/approval.py)."""
+
+    number: int
+    proposal: Proposal
+    until: float
+    """Unix time, in seconds; without an answer by then it is rejected."""
+    flow_run_id: str | None = None
+    """The flow run that shows the form in Prefect; None without one."""
+    state: Literal["waiting", "approved", "rejected"] = "waiting"
+    comment: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"{self.state}: {self.comment}" if self.comment else self.state
+
+
 Curve = tuple[float | None, ...]
 """A metric as last reported at each twentieth of the budget, as far as the run got; None before the first report."""
 TWENTIETHS = 20

@@ -67,7 +67,7 @@ class Question:
         """The certificates in its environment, with its budget, whosever champion."""
         asked = self.is_transfer, self.environment.name, self.conditions.budget
         every = self.ledger.certificates()
-        return [one for one in every if (one.elsewhere, one.environment, one.budget) == asked]
+        return [one for one in every if (one.elsewhere, one.environment, one.conditions.budget) == asked]
 
     @property
     def answers_on_champion(self) -> list[Certificate]:
@@ -229,7 +229,8 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
         return lost if nothing_to_certify(question) else certify(night, question, measure, runs)
     ledger.event(
         "certify", look=look, champion=leader.number, runs=declared.design.champion, planned=declared.design.runs,
-        folder=question.name, where=setting(declared.environment, declared.budget) if question.is_transfer else "",
+        folder=question.name,
+        where=setting(declared.environment, declared.conditions.budget) if question.is_transfer else "",
     )  # fmt: skip
 
     certificate = _in_groups(night, question, measure, declared)

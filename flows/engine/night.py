@@ -28,7 +28,6 @@ from tasks.control import baseline_need
 from tasks.describe import headline
 from tasks.recipes import preparing
 from tasks.record import reconcile
-from tasks.stats.certificate import own_certificates
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
@@ -132,7 +131,7 @@ class Night:
     def state(self) -> State[str]:
         if self.ending.state == "failed":
             return Failed(message=f"{self.spec.name}: {self.ending.reason}")
-        result = headline(self.history, own_certificates(self.ledger.certificates()))
+        result = headline(self.history, self.ledger.own_certificates())
         return Completed(message=f"{self.spec.name}: {result}; {self.ending.reason}", data=self.spec.name)
 
 

@@ -18,14 +18,13 @@ from flows.engine.stopping import NOTHING_LEFT, Stop
 from tasks.checkpoint import result_of
 from tasks.propose import Nothing
 from tasks.proposers import Proposer
-from tasks.proposing.brief import Brief, RejectedProposal
+from tasks.proposing.brief import Brief
 from tasks.proposing.validation import ProposalChecks, champions_files
 from tasks.spending import note_bought
 from tasks.store import campaign_lock, inbox
-from tasks.store.approval import Parked
 from tasks.store.earlier_campaigns import lessons
 from tasks.task_key import TaskKey
-from tasks.trial import History, Proposal, budgets_used
+from tasks.trial import History, Parked, Proposal, budgets_used
 
 
 def next_attempt(
@@ -105,9 +104,7 @@ def _brief(
         earlier=lessons(ledger.path),
         imported=earlier_trials.read(ledger.environment.folder),
         left=left,
-        rejected=tuple(
-            RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
-        ),
+        rejected=tuple(one for one in parked if one.state == "rejected"),
         keep_rule=night.rule.in_words(history) if proposer.asks else "",
         traces=ledger.place(key.number, attempt=1).path,
     )

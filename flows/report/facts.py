@@ -22,7 +22,7 @@ from tasks.plots import progress
 from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief
 from tasks.spending import parts
-from tasks.stats.certificate import Certificate, own_certificates
+from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean, known_secrets, one_line, scrub, without_passwords
 from tasks.trial import History, Trial, baseline, best
@@ -57,7 +57,7 @@ class Facts:
     def of(cls, ledger: Ledger, ending: status.CampaignEnd | None = None, trial: Trial | None = None) -> Facts:
         """Those of a campaign, whose end may be near; of one trial, as if it alone had certificates."""
         document, history = status.document(ledger, ending), without_secrets(ledger.history())
-        own = own_certificates(ledger.certificates())
+        own = ledger.own_certificates()
         if trial:
             own = tuple(one for one in own if one.champion == trial.number and one.runs)
             is_unproven = not own and not status.certifies(ledger.campaign.rule)

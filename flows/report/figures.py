@@ -12,7 +12,7 @@ from environments import Environment
 from environments.space import Choice
 from tasks.describe import short_value
 from tasks.plots.canvas import GREY, INK, LARGEST, blank, styled, svg, window
-from tasks.proposing.axes import Observations, Point
+from tasks.proposing.points import Observations, Point
 from tasks.system.redact import one_line
 from tasks.trial import TWENTIETHS, History, Run, Trial, baseline
 from tasks.verdict_styles import BLUE, FAINT, VERDICTS
@@ -61,8 +61,10 @@ def slices(environment: Environment, history: History, champion: Trial | None, i
     """The scores along each varied parameter, the most important first; empty where none was varied."""
     seen, scored = _scored_points(environment, history)
     values = [trial.score.value or 0.0 for trial, _ in scored]
-    along = [(axis, [point[place] for _, point in scored]) for place, axis in enumerate(seen.axes)]
-    varied = sorted((one for one in along if len(set(one[1])) > 1), key=lambda one: -importances.get(one[0].name, 0.0))
+    along = [(name, [point[place] for _, point in scored]) for place, name in enumerate(seen.space)]
+    varied = sorted(
+        (one for one in along if len({*map(repr, one[1])}) > 1), key=lambda one: -importances.get(one[0], 0.0)
+    )
     if not varied:
         return ""
     rows, columns = math.ceil(min(len(varied), SLICES) / COLUMNS), min(len(varied), COLUMNS)
@@ -71,19 +73,22 @@ def slices(environment: Environment, history: History, champion: Trial | None, i
         grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for axes in grid.flat[len(varied) :]:
             axes.set_visible(False)
-        for axes, (axis, xs) in zip(grid.flat, varied, strict=False):
+        for axes, (name, along_it) in zip(grid.flat, varied, strict=False):
+            parameter = seen.space[name]
+            xs = [parameter.rank(one) for one in along_it] if isinstance(parameter, Choice) else along_it
             for x, y, (trial, _) in zip(xs, values, scored, strict=True):
                 style = VERDICTS[trial.verdict.kind].plot
                 axes.plot(x, y, style["marker"], color=style["color"], markersize=5, alpha=0.7)
                 if trial in (baseline(history), champion):
                     axes.plot(x, y, "o", mec=INK, mfc=BLUE if trial is champion else "white", markersize=8, zorder=6)
-            share = f" ({importances[axis.name]:.0%})" if axis.name in importances else ""
-            axes.set_xlabel(f"{one_line(axis.name, 30)}{share}")
-            if axis.choices:
-                axes.set_xticks(range(len(axis.choices)), [one_line(short_value(one), 14) for one in axis.choices])
-            elif not isinstance(axis.parameter, Choice) and axis.parameter.log:
+            share = f" ({importances[name]:.0%})" if name in importances else ""
+            axes.set_xlabel(f"{one_line(name, 30)}{share}")
+            if isinstance(parameter, Choice):
+                ticks = [one_line(short_value(one), 14) for one in parameter.ranked]
+                axes.set_xticks(range(len(ticks)), ticks)
+            elif parameter.log:
                 axes.set_xscale("log")
-                ends = np.geomspace(axis.parameter.low, axis.parameter.high, 3)
+                ends = np.geomspace(parameter.low, parameter.high, 3)
                 axes.set_xticks(ends, [f"{end:.2g}" for end in ends])  # names may hold $, so mathtext is off
                 axes.minorticks_off()
             axes.set_ylim(*window(values, environment.higher_is_better))
@@ -96,7 +101,7 @@ def importances(environment: Environment, history: History) -> dict[str, float]:
     """
     seen, scored = _scored_points(environment, history)
     _, ranks = np.unique([trial.score.utility for trial, _ in scored], return_inverse=True)
-    if len(seen.axes) < 2 or len(scored) < FEWEST or not ranks.any():
+    if len(seen.space) < 2 or len(scored) < FEWEST or not ranks.any():
         return {}
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
     from optuna.samplers import RandomSampler

@@ -17,7 +17,6 @@ from flows.server.server_process import impatient_client
 from flows.status import CampaignEnd, rows
 from flows.views.overview import trial_line
 from tasks.describe import headline
-from tasks.stats.certificate import own_certificates
 from tasks.store.ledger import Ledger, machine
 from tasks.trial import History, machine_of
 
@@ -63,7 +62,7 @@ def decided(history: History) -> None:
 
 def end(ledger: Ledger, history: History, reason: str) -> None:
     """The result, and why the campaign ended."""
-    result = headline(history, own_certificates(ledger.certificates()))
+    result = headline(history, ledger.own_certificates())
     get_run_logger().info(f"{ledger.campaign.name}: {result}. It ended: {reason}")
 
 

@@ -120,11 +120,11 @@ def told(brief: Brief) -> dict[str, object]:
         "noise": number(luck) if champion and math.isfinite(luck) else "",
         "keep_rule": brief.keep_rule,
         "history": trials(history),
-        "predictions": predictions.words if predictions else "",
+        "predictions": predictions["words"] if predictions else "",
         "refused": listed(reasons[-REFUSED:]),
         "rejected": listed(
-            f"{changes(original, proposal)} ({one_line(proposal.rationale, WIDTH)}): {said}"
-            for _, proposal, said in brief.rejected[-REJECTED:]
+            f"{changes(original, one.proposal)} ({one_line(one.proposal.rationale, WIDTH)}): {one.words}"
+            for one in brief.rejected[-REJECTED:]
         ),
         "earlier": _earlier(brief),
         "imported": _imported(brief),

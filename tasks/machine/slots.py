@@ -11,7 +11,6 @@ training begins. Processes that are not Nightshift's are never touched: a GPU th
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import tempfile
@@ -31,6 +30,7 @@ from tasks.machine import gpus
 from tasks.machine.gpus import Gpu, GpuError
 from tasks.system import interrupt, orphans
 from tasks.system.slot import VISIBLE, Slot
+from tasks.task_key import digest_of
 
 POLL_SECONDS = 0.2
 OTHER_MAKES = ("kfd", "dxg")
@@ -62,14 +62,14 @@ class Slots:
             name = "-".join(str(gpu.index) for gpu in group)
             names = tuple(gpu.uuid if gpu.uuid.startswith("MIG-") else str(gpu.index) for gpu in group)
             parts.append(Slot(f"gpu-{name}", tuple(gpu.uuid for gpu in group), names, locks=tuple(locks)))
-        return cls(tuple(parts), f"queue-{_digest(' '.join(sorted(gpu.uuid for gpu in visible)))}")
+        return cls(tuple(parts), f"queue-{digest_of(' '.join(sorted(gpu.uuid for gpu in visible)))}")
 
     @classmethod
     def of_cores(cls, home: Path, each: int = 1, usable: Sequence[int] | None = None) -> Slots:
         """Groups of so many of the usable cores (those of this process); each home has slots of its own. With `each` 0
         they share all cores, and are kept on none.
         """
-        prefix = f"cpu-{_digest(str(home.resolve()))}-"
+        prefix = f"cpu-{digest_of(str(home.resolve()))}-"
         if each == 0:
             return cls(tuple(Slot(f"shared-{number}") for number in range(SHARED_SLOTS)), f"queue-{prefix}shared")
         cores = sorted(os.sched_getaffinity(0) if usable is None else usable)
@@ -197,7 +197,3 @@ def _noted(lock: str) -> str:
     with suppress(OSError, UnicodeDecodeError), open_file(_note(lock)) as file:  # anybody can write there
         return file.read(200).decode()
     return ""
-
-
-def _digest(name: str) -> str:
-    return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]

@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import ClassVar
 
 from pydantic import Field
 
+from environments.space import Space
 from tasks.numbers import number
 from tasks.proposers import Proposer
-from tasks.proposing.axes import Axis, Observations, Point, params_of, point_of, points_at, untried
 from tasks.proposing.brief import Brief, Suggestion
+from tasks.proposing.points import Observations, Point, point_of, points_at, untried
 
 
 class Numeric(Proposer):
@@ -37,11 +38,11 @@ class Numeric(Proposer):
         """Whether the search needs no design."""
         return False
 
-    def starts(self, axes: Sequence[Axis], brief: Brief) -> dict[Point, str]:
+    def starts(self, space: Space, brief: Brief) -> dict[Point, str]:
         """The first points, each with the reason to try it: the best trials of another tool, best first."""
         made: dict[Point, str] = {}
         for place, one in brief.ranked:
-            point = point_of(axes, one.params)
+            point = point_of(space, one.params)
             if one.score is not None and point is not None and len(made) < self.startup:
                 why = f"one of the best of {len(brief.imported)} imported trials, with {number(one.score)} there"
                 made.setdefault(point, f"{why}: number {place}")
@@ -50,24 +51,21 @@ class Numeric(Proposer):
     def propose(self, brief: Brief) -> Suggestion | None:
         refused = len(brief.refusals)
         seen = Observations.of(brief.space, brief.history, brief.pending)
-        spare = untried(seen.axes, seen.tried, brief.seed + refused)
-        if not seen.axes or spare is None:
+        spare = untried(seen.space, seen.tried, brief.seed + refused)
+        if not seen.space or spare is None:
             return None
         is_new = seen.made < self.startup
-        starts = self.starts(seen.axes, brief) if is_new or not seen.scored else {}
+        starts = self.starts(seen.space, brief) if is_new or not seen.scored else {}
         if (is_new and not self.is_warm(brief)) or not seen.scored:
             # One design for the whole campaign, by the baseline's seed; `brief.seed` is each trial's own.
-            answers = design(seen.axes, brief.campaign_seed, 2 * (seen.made + self.startup + refused))
+            answers = design(seen.space, brief.campaign_seed, 2 * (seen.made + self.startup + refused))
             why = f"Sobol point {seen.made + 1} of {self.startup}" if is_new else "a Sobol point: no trial has a score"
         else:
             answers, why = self.answers(seen, brief), self._rationale(seen)
-        rounded = (
-            tuple(axis.rounded(number) for axis, number in zip(seen.axes, answer, strict=True)) for answer in answers
-        )
-        point = _first(itertools.chain(starts, rounded), seen.tried, refused)
+        point = _first(itertools.chain(starts, answers), seen.tried, refused)
         if point is None:
             point, why = spare, f"a random point: {why} came only to points tried before"
-        return Suggestion(params_of(seen.axes, point), starts.get(point, why))
+        return Suggestion(dict(zip(seen.space, point, strict=True)), starts.get(point, why))
 
     def _rationale(self, seen: Observations) -> str:
         best = max(seen.scored, key=lambda trial: trial.score.utility)
@@ -75,19 +73,19 @@ class Numeric(Proposer):
         return f"{self.title} on {trials}, best {number(best.score.value)} (trial {best.number})"
 
 
-def _first(answers: Iterable[Point], tried: AbstractSet[Point], refused: int) -> Point | None:
+def _first(answers: Iterable[Point], tried: AbstractSet[str], refused: int) -> Point | None:
     """The first new answer after those that were refused: the same brief gives the same answers again."""
     seen = set(tried)
     for answer in answers:  # one at a time: an answer may take long
-        if answer not in seen and len(seen) - len(tried) == refused:
+        if repr(answer) not in seen and len(seen) - len(tried) == refused:
             return answer
-        seen.add(answer)
+        seen.add(repr(answer))
     return None
 
 
-def design(axes: Sequence[Axis], seed: int, count: int) -> Iterator[Point]:
+def design(space: Space, seed: int, count: int) -> Iterator[Point]:
     """The first points, at least `count`, of this seed's scrambled Sobol sequence."""
     from scipy.stats import qmc  # type: ignore[import-untyped]
 
-    sobol = qmc.Sobol(len(axes), scramble=True, rng=seed)
-    return points_at(axes, sobol.random_base2(math.ceil(math.log2(count))))
+    sobol = qmc.Sobol(len(space), scramble=True, rng=seed)
+    return points_at(space, sobol.random_base2(math.ceil(math.log2(count))))

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from tasks.proposers._numeric import Numeric
-from tasks.proposing.axes import ASKS, Observations, Point, places_of, points_at
 from tasks.proposing.brief import Brief
+from tasks.proposing.points import ASKS, Observations, Point, places_of, points_at
 
 SPREAD = 0.25
 """Standard deviation of the first distribution around the middle, as a share of every axis."""
@@ -29,12 +29,12 @@ class Cmaes(Numeric):
     def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
         from cmaes import CMA  # type: ignore[import-untyped]
 
-        middle, unit = np.full(len(seen.axes), 0.5), np.array([[0.0, 1.0]] * len(seen.axes))
+        middle, unit = np.full(len(seen.space), 0.5), np.array([[0.0, 1.0]] * len(seen.space))
         search = CMA(middle, SPREAD, bounds=unit, seed=brief.seed, population_size=self.population)
         told = [
-            (np.array(places_of(seen.axes, point)), -utility)
+            (np.array(places_of(seen.space, point)), -utility)
             for (_, point), utility in zip(seen.decided, seen.utilities, strict=True)
         ]
         for end in range(search.population_size, len(told) + 1, search.population_size):
             search.tell(told[end - search.population_size : end])
-        return points_at(seen.axes, (search.ask() for _ in range(ASKS)))
+        return points_at(seen.space, (search.ask() for _ in range(ASKS)))

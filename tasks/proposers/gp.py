@@ -8,9 +8,9 @@ import torch
 from optuna.samplers import GPSampler
 
 from tasks.proposers._numeric import Numeric
-from tasks.proposing.axes import Observations, Point
 from tasks.proposing.brief import Brief
 from tasks.proposing.optuna_study import answers
+from tasks.proposing.points import Observations, Point
 
 
 class Gp(Numeric):

@@ -15,8 +15,8 @@ from pydantic import Field
 from environments import plugins
 from tasks.proposers import Proposer
 from tasks.proposers._researcher import Researcher
-from tasks.proposing.brief import Brief, RejectedProposal, RemainingBudget, Suggestion, Unavailable, Unusable
-from tasks.trial import Trial
+from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailable, Unusable
+from tasks.trial import Parked, Trial
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Hybrid(Researcher):
             mode = mode if mode.what == "code" else Mode()
         return made and replace(made, switch=mode.why)
 
-    def mode(self, history: Sequence[Trial], rejected: Sequence[RejectedProposal] = ()) -> Mode:
+    def mode(self, history: Sequence[Trial], rejected: Sequence[Parked] = ()) -> Mode:
         """The mode of the trial after `history`."""
         # The inbox is of neither mode. An edit that a person rejected is one that could not be tried.
         turns = {trial.number: trial for trial in history if trial.number > 0 and not trial.proposal.inbox}

@@ -22,9 +22,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
+from environments.space import Space
 from tasks.proposers._numeric import Numeric
-from tasks.proposing.axes import ASKS, Axis, Observations, Point, places_of, point_of, points_at, varied
 from tasks.proposing.brief import Brief
+from tasks.proposing.points import ASKS, Observations, Point, places_of, point_of, points_at, varied
 from tasks.stats.champion import is_barred, run_sd, utility
 from tasks.trial import History, Trial, best
 
@@ -48,12 +49,12 @@ class Learned(Numeric):
     startup: int = Field(default=8, ge=1, le=1_000)
     """Points of the design before the policy takes over; the design goes on while no trial has a score."""
 
-    def starts(self, axes: Sequence[Axis], brief: Brief) -> dict[Point, str]:
+    def starts(self, space: Space, brief: Brief) -> dict[Point, str]:
         made: dict[Point, str] = {}
         for champion in filter(None, map(best, reversed(campaigns(brief.earlier)))):
-            if point := point_of(axes, champion.proposal.params):
+            if point := point_of(space, champion.proposal.params):
                 made[point] = f"the champion of an earlier campaign, trial {champion.number} there"
-        return made | super().starts(axes, brief)
+        return made | super().starts(space, brief)
 
     def is_warm(self, brief: Brief) -> bool:
         return bool(brief.earlier)
@@ -62,21 +63,21 @@ class Learned(Numeric):
         policy, champion = self.trained(brief)
         actions = policy.draw(champion, ASKS, brief.seed)
         # Beyond an end of a scale an action is mirrored back, so that ends draw no crowd.
-        return points_at(seen.axes, (1 - (1 - actions % 2).abs()).tolist())
+        return points_at(seen.space, (1 - (1 - actions % 2).abs()).tolist())
 
     def trained(self, brief: Brief) -> tuple[Policy, Tensor]:
         """The policy after all trials of the brief, and the champion's action."""
         torch.set_num_threads(1)  # how many there are must not decide what is proposed
-        axes, steps = varied(brief.space), list[Step]()
-        deviations = [DEVIATION if axis.is_ordered else OF_A_CHOICE for axis in axes]
+        space, steps = varied(brief.space), list[Step]()
+        deviations = [DEVIATION if parameter.is_ordered else OF_A_CHOICE for parameter in space.values()]
         policy = Policy(deviations, torch.Generator().manual_seed(brief.campaign_seed))
         for part in (*campaigns(brief.earlier), brief.history):
-            champion = torch.full((len(axes),), 0.5, dtype=torch.float64)
+            champion = torch.full((len(space),), 0.5, dtype=torch.float64)
             for place, (trial, reward) in enumerate(zip(part, rewards(part), strict=True)):
-                point = point_of(axes, trial.proposal.params)
+                point = point_of(space, trial.proposal.params)
                 if point is None:
                     continue
-                action = torch.tensor(places_of(axes, point), dtype=torch.float64)
+                action = torch.tensor(places_of(space, point), dtype=torch.float64)
                 if trial.number > 0 and place >= len(part) - REPLAYED:
                     steps.append((champion, action, reward))
                     if len(steps) % UPDATE_EVERY == 0:

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator
 
 from tasks.proposers._numeric import Numeric
-from tasks.proposing.axes import Observations, Point
 from tasks.proposing.brief import Brief
+from tasks.proposing.points import Observations, Point
 
 
 class Tpe(Numeric):

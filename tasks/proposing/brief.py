@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from environments import Environment
 from environments.earlier_trials import EarlierTrial
 from environments.space import Space
-from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage, baseline, best
+from tasks.trial import NOTHING_BOUGHT, History, Params, Parked, Proposal, Usage, baseline, best
 
 Pending = Mapping[int, Proposal]
 NO_PROBLEM = Environment.model_construct(  # type: ignore[call-arg]  # without the rest
@@ -52,12 +51,6 @@ class Refusal:
     usage: Usage = NOTHING_BOUGHT
 
 
-class RejectedProposal(NamedTuple):
-    number: int
-    proposal: Proposal
-    words: str
-
-
 @dataclass(frozen=True)
 class RemainingBudget:
     """The budget that a campaign has left; None where nothing limits it."""
@@ -81,7 +74,8 @@ class Brief:
     problem: Environment = NO_PROBLEM
     files: Mapping[str, str] = field(default_factory=dict)
     """The champion's editable files that exist, by name."""
-    rejected: tuple[RejectedProposal, ...] = ()
+    rejected: tuple[Parked, ...] = ()
+    """The proposals that a person turned down."""
     earlier: History = ()
     """Trials of earlier campaigns in the same environment (`--learn-from`), in their order."""
     imported: tuple[EarlierTrial, ...] = ()

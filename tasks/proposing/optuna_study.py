@@ -12,17 +12,18 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import BaseSampler
 from optuna.trial import TrialState, create_trial
 
-from environments.space import Float, Int
-from tasks.proposing.axes import ASKS, Axis, Observations, Point
+from environments.space import Choice, Float, Int, Parameter
+from tasks.proposing.points import ASKS, Observations, Point, places_of, points_at
 
 
 def answers(seen: Observations, sampler: type[BaseSampler], **options: Any) -> Iterator[Point]:
     """A sampler's next points; each counts as under way when the next one is asked for."""
     made = study(seen, seen.utilities, sampler, **options)
-    distributions = {axis.name: distribution(axis) for axis in seen.axes}
+    distributions = {name: distribution(parameter) for name, parameter in seen.space.items()}
     for _ in range(ASKS):
-        answer = made.ask(distributions).params
-        yield tuple(axis.number(axis.value(answer[axis.name])) for axis in seen.axes)
+        asked = zip(seen.space.values(), made.ask(distributions).params.values(), strict=True)
+        point = tuple(one.ranked[answer] if isinstance(one, Choice) else answer for one, answer in asked)
+        yield from points_at(seen.space, [places_of(seen.space, point)])
 
 
 def study(seen: Observations, values: Sequence[float], sampler: type[BaseSampler], **options: Any) -> Study:
@@ -37,21 +38,22 @@ def study(seen: Observations, values: Sequence[float], sampler: type[BaseSampler
         for warning in (optuna.exceptions.ExperimentalWarning, FutureWarning):
             warnings.simplefilter("ignore", warning)
         made = optuna.create_study(sampler=sampler(**options), direction="maximize")
-    distributions = {axis.name: distribution(axis) for axis in seen.axes}
+    distributions = {name: distribution(parameter) for name, parameter in seen.space.items()}
     outcomes: list[dict[str, Any]] = [{"value": value} for value in values]
     outcomes += [{"state": TrialState.RUNNING}] * len(seen.under_way)
     for point, outcome in zip((*(point for _, point in seen.decided), *seen.under_way), outcomes, strict=True):
-        params = dict(zip(distributions, point, strict=True))
+        told = zip(seen.space.values(), point, strict=True)
+        numbers = (one.rank(value) if isinstance(one, Choice) else value for one, value in told)
+        params = dict(zip(distributions, numbers, strict=True))
         made.add_trial(create_trial(params=params, distributions=distributions, **outcome))
     return made
 
 
-def distribution(axis: Axis) -> BaseDistribution:
-    """The axis in Optuna's terms: numbers as they are, a choice by rank."""
-    parameter = axis.parameter
+def distribution(parameter: Parameter) -> BaseDistribution:
+    """A parameter in Optuna's terms: numbers as they are, a choice by rank."""
     if isinstance(parameter, Float):
         return FloatDistribution(parameter.low, parameter.high, log=parameter.log)
     if isinstance(parameter, Int):
         return IntDistribution(parameter.low, parameter.high, log=parameter.log)
-    ranks = range(len(axis.choices))
-    return IntDistribution(0, ranks[-1]) if axis.is_ordered else CategoricalDistribution(tuple(ranks))
+    ranks = range(len(parameter.values))
+    return IntDistribution(0, ranks[-1]) if parameter.is_ordered else CategoricalDistribution(tuple(ranks))

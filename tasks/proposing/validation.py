@@ -18,13 +18,14 @@ from environments.space import Float, Space
 from tasks.editing.checks import meaning_of
 from tasks.editing.edits import diff_of, patched
 from tasks.numbers import number
-from tasks.proposing.axes import Axis, point_of
 from tasks.proposing.brief import Brief, Suggestion
+from tasks.proposing.points import places_of, point_of
+from tasks.remote_session import Cut
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.reader import Unreadable, read
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
-from tasks.train import NO_CHECKPOINT, Cut, run_program
+from tasks.train import NO_CHECKPOINT, run_program
 from tasks.trial import History, Params, Proposal, Trial, best
 
 SMOKE_SECONDS = 3.0
@@ -52,7 +53,7 @@ class ProposalChecks:
         base = originals(self.environment, self.program)
         tried = [(trial.number, trial.proposal, _ending(trial)) for trial in brief.history]
         tried += [(taken, pending, "under way") for taken, pending in brief.pending.items()]
-        tried += brief.rejected
+        tried += [(one.number, one.proposal, one.words) for one in brief.rejected]
         for taken, earlier, ending in tried:
             is_same = is_same_point(brief.space, proposal.params, earlier.params)
             if is_same and meaning(patched(base, proposal.edit)) == meaning(patched(base, earlier.edit)):
@@ -102,14 +103,11 @@ class ProposalChecks:
 
 def is_same_point(space: Space, one: Params, other: Params) -> bool:
     """Whether every parameter of the space is as good as equal in both."""
-    axes = [Axis(name, parameter) for name, parameter in space.items()]
-    here, there = point_of(axes, one), point_of(axes, other)
+    here, there = point_of(space, one), point_of(space, other)
     if here is None or there is None:  # it lies outside of the space
         return False
-    return all(
-        abs(axis.fraction(a) - axis.fraction(b)) <= (TOLERANCE if isinstance(axis.parameter, Float) else 0.0)
-        for axis, a, b in zip(axes, here, there, strict=True)
-    )
+    places = zip(space.values(), places_of(space, here), places_of(space, there), strict=True)
+    return all(abs(a - b) <= (TOLERANCE if isinstance(one, Float) else 0.0) for one, a, b in places)
 
 
 def meaning(files: Mapping[str, str]) -> dict[str, str]:

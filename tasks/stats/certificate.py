@@ -116,11 +116,6 @@ class Certificate:
     """Units that were the same in all runs, to which the result is limited; 0 if each number had its own."""
 
     @property
-    def budget(self) -> float:
-        """Training budget of each run, in that of the environment."""
-        return self.conditions.budget
-
-    @property
     def bounds(self) -> tuple[float, float] | None:
         """The interval of the gain that belongs to the test, at 1 - level; None if there is none.
 
@@ -134,11 +129,6 @@ class Certificate:
         """The groups that were made, and the error spent by each."""
         looks = self.design.levels.index(self.level) + 1
         return self.design.groups[:looks], self.design.levels[:looks]
-
-    @property
-    def planned(self) -> tuple[int, int]:
-        """Runs of champion and baseline at most."""
-        return self.design.champion, self.design.baseline
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -161,11 +151,6 @@ class Certificate:
         scores = (*self.scores(arm), *(one.score for one in self.reused if arm == "baseline"))
         values = [score.value for score in scores if score.value is not None]
         return sum(values) / len(values) if values else None
-
-
-def own_certificates(certificates: Iterable[Certificate]) -> tuple[Certificate, ...]:
-    """The certificates of the campaign's own environment, in order."""
-    return tuple(one for one in certificates if not one.elsewhere)
 
 
 def level(trial: Trial, certificates: Iterable[Certificate]) -> Level | None:

@@ -6,7 +6,7 @@ Both are changes against the champion that the proposal knew; single ones carry 
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from typing import Any
 
 from environments.score import LARGEST
 from tasks.numbers import number
@@ -16,25 +16,6 @@ ENOUGH = 3
 """Predictions from which on a summary is told."""
 
 
-@dataclass(frozen=True)
-class PredictionRecord:
-    """The predictions of a campaign together; means in the metric's own units."""
-
-    count: int
-    right: int
-    expected: float
-    measured: float
-    error: float
-    """Mean absolute difference of the two."""
-
-    @property
-    def words(self) -> str:
-        return (
-            f"{self.right} of {self.count} predictions had the right sign; expected {number(self.expected, sign=True)} "
-            f"on average, measured {number(self.measured, sign=True)} (mean error {number(self.error)})"
-        )
-
-
 def effect(history: History, trial: Trial, then: Trial | None) -> float | None:
     """The score of a trial less the present one of a champion; None where one of them is missing."""
     scores = {one.number: one.score.value for one in history}
@@ -42,9 +23,10 @@ def effect(history: History, trial: Trial, then: Trial | None) -> float | None:
     return None if before is None or trial.score.value is None else trial.score.value - before
 
 
-def record(history: History) -> PredictionRecord | None:
-    """The summary of the predictions of trials with a score, without those that no judge could confirm; None while
-    there are too few.
+def record(history: History) -> dict[str, Any] | None:
+    """The predictions of trials with a score together, without those that no judge could confirm: a part of the status
+    document, with means in the metric's own units, `error` that of the absolute differences. None while there are too
+    few.
     """
     found = list[tuple[float, float]]()
     for trial in history:
@@ -56,4 +38,9 @@ def record(history: History) -> PredictionRecord | None:
     expected, measured = map(statistics.fmean, zip(*found, strict=True))
     right = sum(one * other > 0 or one == other == 0 for one, other in found)
     error = statistics.fmean(abs(one - other) for one, other in found)
-    return PredictionRecord(len(found), right, expected, measured, error)
+    words = (
+        f"{right} of {len(found)} predictions had the right sign; expected {number(expected, sign=True)} on average, "
+        f"measured {number(measured, sign=True)} (mean error {number(error)})"
+    )
+    means = {"expected": expected, "measured": measured, "error": error}
+    return {"count": len(found), "right": right, **means, "words": words}

@@ -6,33 +6,16 @@ A rejected proposal keeps its number and is never trained.
 from __future__ import annotations
 
 import glob
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from pydantic import TypeAdapter
 
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
-from tasks.trial import Proposal
+from tasks.trial import Parked
 
 NAME = "parked.json"
-
-
-@dataclass(frozen=True)
-class Parked:
-    number: int
-    proposal: Proposal
-    until: float
-    """Unix time, in seconds; without an answer by then it is rejected."""
-    flow_run_id: str | None = None
-    """The flow run that shows the form in Prefect; None without one."""
-    state: Literal["waiting", "approved", "rejected"] = "waiting"
-    comment: str = ""
-
-    @property
-    def words(self) -> str:
-        return f"{self.state}: {self.comment}" if self.comment else self.state
 
 
 PARKED = TypeAdapter(Parked)

@@ -36,7 +36,7 @@ def hold(ledger: Ledger, flow_run_id: str | None = None, **facts: object) -> Ite
     process is alive.
     """
     stop_file = ledger.path / STOP
-    with _acquired(ledger, flow_run_id):
+    with left_alone(ledger, flow_run_id):
         if not _is_held_by(ledger, flow_run_id):
             stop_file.unlink(missing_ok=True)  # a person began this life: what stopped another no longer holds
         before, killed = _lived(ledger)[0], orphans.end(ledger.campaign.campaign_id)
@@ -63,7 +63,8 @@ def asked_to_stop(ledger: Ledger) -> bool:
     return (ledger.path / STOP).exists()
 
 
-def _acquired(ledger: Ledger, flow_run_id: str | None) -> AbstractContextManager[object]:
+def left_alone(ledger: Ledger, flow_run_id: str | None = None) -> AbstractContextManager[object]:
+    """Keep a campaign from being run by others within the block, as `hold` does; Refused if it is running."""
     while True:
         try:
             return FileLock(ledger.path / LOCK).acquire(timeout=PATIENCE_SECONDS, poll_interval=0.02)
@@ -94,16 +95,6 @@ def is_running(ledger: Ledger) -> bool:
         except BlockingIOError:
             return True
     return False
-
-
-@contextmanager
-def left_alone(ledger: Ledger) -> Iterator[None]:
-    """Keep a campaign from being run within the block; Refused if it is running."""
-    try:
-        with FileLock(ledger.path / LOCK, timeout=PATIENCE_SECONDS):
-            yield
-    except Timeout:
-        raise _running(ledger) from None
 
 
 def check_idle(ledger: Ledger) -> None:

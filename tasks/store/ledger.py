@@ -291,7 +291,11 @@ class Ledger:
     def certificates(self) -> tuple[Certificate, ...]:
         """Every certificate, in order; those of other environments and budgets last."""
         every = [_read(CERTIFICATE, str(path)) for path in (self.path / "certificates").glob("*.json")]
-        return tuple(sorted(every, key=lambda one: (one.elsewhere, one.environment, one.budget, one.look)))
+        return tuple(sorted(every, key=lambda one: (one.elsewhere, one.environment, one.conditions.budget, one.look)))
+
+    def own_certificates(self) -> tuple[Certificate, ...]:
+        """Those of the campaign's own environment and budget."""
+        return tuple(one for one in self.certificates() if not one.elsewhere)
 
     def ablation(self, champion: int) -> Ablation | None:
         path = self.path / "ablations" / f"{champion:04d}.json"

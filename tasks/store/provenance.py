@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from tasks.stats.predictions import record
 from tasks.store import approval, inbox
-from tasks.store.approval import Parked
 from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean
-from tasks.trial import NOTHING_BOUGHT, History, Proposal, Usage
+from tasks.trial import NOTHING_BOUGHT, History, Parked, Proposal, Usage
 
 LINE = 300
 
@@ -23,7 +21,7 @@ def proposals(ledger: Ledger, history: History) -> dict[str, Any]:
     happened = _incidents(ledger, history, parked)
     return {
         "sources": sources(history, parked),
-        "predictions": asdict(predicted) | {"words": predicted.words} if (predicted := record(history)) else None,
+        "predictions": record(history),
         "fallbacks": len([one for one in happened if one["kind"] == "fallback"]),
         "incidents": happened,
         "waiting": [

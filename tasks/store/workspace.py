@@ -144,8 +144,8 @@ PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}:]*)(?::([^{}]*))?\}|[{}]")
 """A literal brace written twice, `{name}`, or `{name:FORM}`; a brace alone matches too, and is refused."""
 
 
-def fill(command: str, values: Mapping[str, object]) -> list[str]:
-    """A command line as arguments; Refused if it is invalid. No shell reads it.
+def fill(command: str, values: Mapping[str, object], where: str = "") -> list[str]:
+    """A command line as arguments; Refused if it is invalid, with `where` it stands. No shell reads it.
 
     `{name}` becomes the value of that name. A truth value may be a switch: `{amp:--amp}` becomes `--amp` or nothing,
     and `{amp:--amp|--no-amp}` one of both. Of other values FORM is that of Python's `format`.
@@ -154,9 +154,9 @@ def fill(command: str, values: Mapping[str, object]) -> list[str]:
         words = shlex.split(command)
         filled = [(word, PLACEHOLDER.sub(lambda match: _filled(match, values), word)) for word in words]
     except (Refused, ValueError) as wrong:  # ours, or Python's own of a quote or a form
-        raise Refused(f"command line {command!r}: {wrong}") from wrong
+        raise Refused(f"{where}command line {command!r}: {wrong}") from wrong
     if not words:
-        raise Refused("the command line is empty")
+        raise Refused(f"{where}the command line is empty")
     switches = {word for word in words if (match := PLACEHOLDER.fullmatch(word)) and match[2] is not None}
     return [text for word, text in filled if text or word not in switches]
 

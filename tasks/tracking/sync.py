@@ -21,16 +21,17 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel
 
 from environments.plugins import Refused
-from tasks.stats.certificate import level, own_certificates
+from tasks.stats.certificate import level
 from tasks.store import campaign_lock, safe_read
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.store.workspace import TRIAL
 from tasks.system.files import write_atomic
 from tasks.system.redact import without_passwords
+from tasks.task_key import digest_of
 from tasks.tracking import campaign_run, champion_model, traces, trial_run, wandb_mirror
 from tasks.tracking.connection import DATABASE, Store
 from tasks.tracking.trial_run import trial_key
-from tasks.tracking.values import MetricPoint, digest_of, metric_key, milliseconds, parameters
+from tasks.tracking.values import MetricPoint, metric_key, milliseconds, parameters
 from tasks.trial import History, Trial
 from tasks.verdict_styles import VERDICTS
 
@@ -124,8 +125,7 @@ class _Campaign:
         self.ledger, self.store, self.state, self.now, self.client = ledger, store, state, now, client
         self.trials, self.history = ledger.attempts_decided(), ledger.history()
         """Every decided attempt, and those that count."""
-        self.certificates = ledger.certificates()
-        self.own = own_certificates(self.certificates)
+        self.certificates, self.own = ledger.certificates(), ledger.own_certificates()
         self.counting = {trial.number: trial.attempt for trial in self.history}
         spec = tomllib.loads((ledger.path / "spec.toml").read_text())
         self.traces = spec.get("advanced", {}).get("traces", False)
@@ -169,7 +169,7 @@ class _Campaign:
     def _digest(self, trial: Trial) -> str:
         asked = len(traces.requests(self.ledger.place_of(trial).path)) if self.traces else 0
         counts = self.counting[trial.number]
-        return digest_of(TRIAL.dump_json(trial).decode(), level(trial, self.own), str(counts), str(asked))
+        return digest_of(TRIAL.dump_json(trial).decode(), level(trial, self.own) or "", str(counts), str(asked))
 
     def _record_trial(self, trial: Trial, digest: str) -> None:
         """Complete the run of a trial, created if missing. One that a person deleted stays so."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Mapping
@@ -32,11 +31,6 @@ def points(values: Mapping[str, float | None], moment: int, step: int = 0) -> li
         for key, value in values.items()
         if value is not None and math.isfinite(value)
     ]
-
-
-def digest_of(*parts: str | None) -> str:
-    """What tells a record from another."""
-    return hashlib.sha256("\n".join(part or "" for part in parts).encode()).hexdigest()[:16]
 
 
 def milliseconds(seconds: float) -> int:

@@ -15,18 +15,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tasks.stats.certificate import Certificate, own_certificates
+from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TRIAL
 from tasks.system.files import write_atomic
 from tasks.system.redact import scrub_text, without_passwords
+from tasks.task_key import digest_of
 from tasks.tracking.campaign_run import figures, words
 from tasks.tracking.trial_run import trial_key, trial_name, trial_note, trial_points
-from tasks.tracking.values import digest_of, plain
+from tasks.tracking.values import plain
 from tasks.trial import Trial
 
-TARGET = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_BASE_URL", "WANDB_MODE")
-"""Variables that say where to; elsewhere nothing was sent yet."""
 MOST_SECONDS = 60.0  # for a run; half of that to begin it
 
 
@@ -51,11 +50,10 @@ def _missing(ledger: Ledger) -> dict[Path, tuple[str, Trial, Certificate | None]
     """What W&B lacks: a digest, the trial, and its certificate if it is a champion; by the file that gets the digest
     when W&B has it, whose name is the id of the run.
     """
-    own = own_certificates(ledger.certificates())
-    target, missing = [os.environ.get(name) for name in TARGET], {}
+    own, missing = ledger.own_certificates(), {}
     for trial in ledger.attempts_decided():
         proof = next((one for one in reversed(own) if one.champion == trial.number), None)
-        digest = digest_of(*target, TRIAL.dump_json(trial).decode(), str(proof))
+        digest = digest_of(TRIAL.dump_json(trial).decode(), str(proof))
         done = ledger.path / "wandb" / f"{trial_key(ledger, trial).replace('/', '-')}.digest"
         if not (done.is_file() and done.read_text() == digest):
             missing[done] = digest, trial, proof

@@ -58,7 +58,7 @@ def test_a_longer_budget_is_a_question_of_its_own_and_runs_so_long(tmp_path: Pat
     made = certificate(server, ledger, budget="4x")
     (ledger.path / "certificates/1-at-4x-on-noisy.json").unlink()  # as if it was killed before it wrote that down
     assert certificate(server, ledger, budget="4x") == made, "nothing ran twice"
-    assert made.elsewhere and (made.budget, made.look, made.environment) == (4, 1, "noisy")
+    assert made.elsewhere and (made.conditions.budget, made.look, made.environment) == (4, 1, "noisy")
     assert (ledger.path / "certificates/1-at-4x-on-noisy.json").is_file()
     longer = [(one["budget_seconds"], one["budget_steps"]) for one in configs(ledger, "1-at-4x-on-noisy")]
     assert longer == [(20, 80)] * 8

@@ -19,8 +19,8 @@ from tasks.editing.edits import diff_of
 from tasks.proposers import Proposer
 from tasks.proposers.ensemble import order
 from tasks.proposers.hybrid import Hybrid
-from tasks.proposing.brief import NO_PROBLEM, Brief, Refusal, RejectedProposal, Suggestion, Unavailable, Unusable
-from tasks.trial import History, Proposal, VerdictKind
+from tasks.proposing.brief import NO_PROBLEM, Brief, Refusal, Suggestion, Unavailable, Unusable
+from tasks.trial import History, Parked, Proposal, VerdictKind
 from tests.llm.test_prompts import DEFAULTS, SPACE
 from tests.support.fake_llm import Asked, FakeLLM, Reply
 from tests.support.histories import decided, tried
@@ -201,7 +201,7 @@ def test_code_that_looks_like_a_header_or_a_thought_stays_code() -> None:
 
 
 def test_best_of_n_sends_the_same_request_whatever_happened() -> None:
-    told = {"pending": {9: Proposal(CHAMPIONS)}, "rejected": (RejectedProposal(9, Proposal(CHAMPIONS), "rejected"),)}
+    told = {"pending": {9: Proposal(CHAMPIONS)}, "rejected": (Parked(9, Proposal(CHAMPIONS), 0.0, state="rejected"),)}
     second = replace(a_brief(), earlier=a_history(), seed=77, **told)
     with FakeLLM([json.dumps(GOOD | {"expected": 5})] * 2) as server:
         proposer = asking(server, "best_of_n")

@@ -18,8 +18,8 @@ from tasks.proposers._numeric import Numeric
 from tasks.proposers.cmaes import Cmaes
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
-from tasks.proposing.axes import Observations
 from tasks.proposing.brief import Brief
+from tasks.proposing.points import Observations
 from tasks.stats.champion import GUARD_FELL
 from tasks.task_key import derive
 from tasks.trial import History, Params, Verdict

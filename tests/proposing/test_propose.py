@@ -20,11 +20,11 @@ from tasks.propose import Nothing
 from tasks.proposers import Proposer
 from tasks.proposers.cmaes import Cmaes
 from tasks.proposers.tpe import Tpe
-from tasks.proposing.brief import NO_PROBLEM, Brief, RejectedProposal, Suggestion, Unavailable, Unusable
+from tasks.proposing.brief import NO_PROBLEM, Brief, Suggestion, Unavailable, Unusable
 from tasks.store import inbox
 from tasks.store.inbox import InboxProposal
 from tasks.store.workspace import TrialDir
-from tasks.trial import History, Proposal, Usage, best
+from tasks.trial import History, Parked, Proposal, Usage, best
 from tests.support.histories import decided, tried
 from tests.support.proposals import brief_of, desk_of
 from tests.support.toy import FIT, QUADRATIC, quadratic
@@ -198,10 +198,10 @@ def test_what_a_person_rejected_is_not_suggested_again(tmp_path: Path) -> None:
     brief = brief_of(environment, started(environment), seed=3)
     first = propose.next_proposal(desk_of(environment), Tpe(), Tpe(), brief)
     assert isinstance(first, Proposal)
-    told = replace(brief, rejected=(RejectedProposal(1, first, "rejected by a person: no"),))
+    told = replace(brief, rejected=(Parked(1, first, 0.0, state="rejected", comment="by a person"),))
     second = propose.next_proposal(desk_of(environment), Tpe(), Tpe(), told)
     assert isinstance(second, Proposal) and second.params != first.params
-    assert "the same as trial 1 (rejected by a person: no)" in second.turned_down[0]
+    assert "the same as trial 1 (rejected: by a person)" in second.turned_down[0]
 
 
 # Imported trials: searches begin with the best of them, and models read them.

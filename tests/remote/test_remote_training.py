@@ -23,11 +23,10 @@ from tasks.evaluate import judge_run
 from tasks.remote import jobs
 from tasks.remote.endpoint import EndpointFault, RemoteEndpoint, TrialFault
 from tasks.remote.places import http
-from tasks.remote_session import fetch
+from tasks.remote_session import Cut, fetch
 from tasks.sandbox.program import CannotStart
 from tasks.store.workspace import TrialDir
 from tasks.system.redact import scrub_text
-from tasks.train import Cut
 from tests.support.endpoints import TOKEN, RunningEndpoint, frozen, reference, remote_quadratic, trained
 from tests.support.toy import FIT, SANDBOX
 from tests.support.web import Handler, serving

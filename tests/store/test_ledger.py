@@ -18,10 +18,9 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
 from flows.views.run_log import another_machine
 from tasks.store import workspace
-from tasks.store.approval import Parked
 from tasks.store.ledger import FORMAT, Ledger, campaigns, check_name, free_name, machine
 from tasks.store.provenance import sources
-from tasks.trial import History, Usage
+from tasks.trial import History, Parked, Usage
 from tests.support.histories import tried
 from tests.support.ledgers import created, filled
 from tests.support.toy import quadratic

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from environments.space import LARGEST_INT, Choice, Float, Int, Space
-from tasks.proposing import axes as _axes
+from tasks.proposing import points as _points
 from tasks.proposing.brief import Suggestion
 from tasks.trial import History, Params, Trial, Verdict
 from tests.support.histories import decided
@@ -87,6 +87,6 @@ def check(space: Space, history: History, suggestion: Suggestion) -> None:
     for name, value in suggestion.params.items():
         own = space[name].check(value)
         assert (own, type(own)) == (value, type(value))
-    axes = _axes.varied(space)
-    point = _axes.point_of(axes, suggestion.params)
-    assert point not in {_axes.point_of(axes, trial.proposal.params) for trial in history}
+    varied = _points.varied(space)
+    point = repr(_points.point_of(varied, suggestion.params))
+    assert point not in {repr(_points.point_of(varied, trial.proposal.params)) for trial in history}

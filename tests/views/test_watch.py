@@ -20,10 +20,10 @@ from flows.views.terminal import LONGEST, WHOLE, clean, cleaned
 from flows.watch import CampaignWatch, live_view
 from tasks.record import reconcile, record
 from tasks.store import campaign_lock, workspace
-from tasks.store.approval import Parked, park
+from tasks.store.approval import park
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
-from tasks.trial import History, Params, Proposal
+from tasks.trial import History, Params, Parked, Proposal
 from tests.support.histories import tried
 from tests.support.ledgers import created, filled
 from tests.support.processes import wait_for
