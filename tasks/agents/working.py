@@ -19,10 +19,11 @@ from typing import Any
 
 from environments.limits import Limits
 from tasks.editing import patches
-from tasks.editing.patches import EditFailed, text_of
+from tasks.editing.patches import text_of
 from tasks.proposing.brief import Brief
 from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.program import Program, Stopped
+from tasks.sandbox.reader import EditFailed
 from tasks.system.clock import clock
 from tasks.system.orphans import MARKER
 from tasks.system.redact import known_secrets, scrub_text, secrets_in

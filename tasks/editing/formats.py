@@ -22,7 +22,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from tasks.editing import patches
-from tasks.editing.patches import EditFailed
+from tasks.sandbox.reader import EditFailed
 from tasks.system.redact import capped
 
 FENCE = re.compile(r"^(`{3,}|~{3,})([^`]*)$")

@@ -18,7 +18,7 @@ from environments import plugins
 from environments.plugins import Refused
 from environments.space import Float, Int
 from tasks.agents.working import SETTINGS, hear_claude, lay_out, read_back
-from tasks.editing.patches import EditFailed
+from tasks.editing.edits import EditFailed
 from tasks.propose import PROPOSERS
 from tasks.proposers import Proposer
 from tasks.proposing.brief import NO_PROBLEM, Brief, Refusal, RemainingBudget, Suggestion, Unavailable, Unusable
