@@ -7,11 +7,9 @@ outlive its engine, and at its end all of its processes are killed.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +20,7 @@ from tasks.editing import patches
 from tasks.editing.patches import text_of
 from tasks.proposing.brief import Brief
 from tasks.sandbox.confinement import VisiblePaths
-from tasks.sandbox.program import Program, Stopped
+from tasks.sandbox.program import NotAProgram, Program, Stopped
 from tasks.sandbox.reader import EditFailed
 from tasks.system.clock import clock
 from tasks.system.orphans import MARKER
@@ -45,16 +43,6 @@ VIEW = VisiblePaths((), (), network=True, gpu=True)
 KEPT = 4 * 2**20
 """Bytes of the end of its standard output that are kept: its last words."""
 LOOK_SECONDS = 0.05
-BEGIN = """\
-import json, os, sys
-variables = json.load(sys.stdin)
-os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-try:
-    os.execve(sys.argv[1], sys.argv[1:], variables)
-except OSError as wrong:
-    sys.exit(f"cannot start {sys.argv[1]}: {wrong.strerror}")
-"""
-"""Becomes the agent. Its variables, a key among them, come by a pipe: a command line can be read by everybody."""
 
 
 def lay_out(folder: Path, brief: Brief, task: str) -> dict[str, str]:
@@ -105,16 +93,15 @@ def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, st
         KeyboardInterrupt: somebody asked the engine to end.
     """
     marker = f"agent/{secrets.token_hex(8)}"
-    begin = [sys.executable, "-I", "-S", "-c", BEGIN, *argv]
+    own = {"TMPDIR": f"{log}.tmp", "NO_COLOR": "1", MARKER: marker}  # see tasks/sandbox/program.py
     heard = b""
-    with Program(begin, cwd=cwd, log=log, marker=marker, level="none", view=VIEW, limits=LIMITS, pipes=True) as program:
-        try:
-            own = {"TMPDIR": f"{log}.tmp", "NO_COLOR": "1", MARKER: marker}  # see tasks/sandbox/program.py
-            pipe = program.process.stdin
-            assert pipe is not None
-            with contextlib.suppress(BrokenPipeError):  # it has ended already, and its status says why
-                pipe.write(json.dumps({**variables, **own}).encode())
-            pipe.close()
+    try:
+        with Program(
+            argv, cwd=cwd, log=log, marker=marker, level="none", view=VIEW, limits=LIMITS, pipes=True,
+            variables={**variables, **own},
+        ) as program:  # fmt: skip
+            assert program.process.stdin is not None
+            program.process.stdin.close()
             deadline = clock() + seconds
             status = None
             while status is None and clock() < deadline:
@@ -124,9 +111,8 @@ def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, st
                 failure = f"did not end within {seconds:g} s"
             else:
                 failure = f"{program.describe(status)}\n{program.tail()}".rstrip() if status else ""
-        except Stopped as stopped:
-            failure = f"was stopped: {stopped}"
-        program.kill()
+    except (Stopped, NotAProgram) as wrong:
+        failure = f"was stopped: {wrong}" if isinstance(wrong, Stopped) else str(wrong)
     return failure, scrub_text(heard.decode(errors="replace"))
 
 

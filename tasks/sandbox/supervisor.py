@@ -1,6 +1,6 @@
 """The supervisor: a small process between the engine and one untrusted program, which it confines and outlives.
 
-    python -I -S supervisor.py PLAN   # {"argv": [...], "env": {...}, "engine": 123, "report": 5, ...}, as JSON
+    python -I -S supervisor.py 7      # from descriptor 7 comes the plan: {"argv": [...], "env": {...}, ...}, as JSON
 
 It forks; the child takes on the plan's limits and restrictions, and becomes the program. The supervisor is a child
 subreaper: every orphan of the program becomes its child, so it finds every descendant by its parent, whatever that did
@@ -259,4 +259,6 @@ def _landlock(version: int, rules: list[tuple[str, bool]], network: bool, listed
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    with open(int(sys.argv[1])) as told:
+        plan = json.load(told)
+    main(plan)
