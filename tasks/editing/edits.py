@@ -27,19 +27,17 @@ def apply_edit(workspace: Path, edit: str, environment: Environment) -> None:
         EditFailed: it does not apply in one place only, touches another file, does more than change texts, leaves what
             is no Python, leaves out a required call, fixes a seed, or cannot be read within limits.
     """
-    paths = {name: patches.place(workspace, name) for name in environment.editable if patches.is_place(name)}
+    editable = {name: patches.place(workspace, name) for name in environment.editable if patches.is_place(name)}
     files = {
         name: path.read_bytes().decode(errors="surrogateescape")
-        for name, path in paths.items()
+        for name, path in editable.items()
         if path.exists() and path.stat().st_size <= FILE_LIMIT
     }
     python = [path for path in environments.files(workspace) if path.suffix == ".py" and environment.required_calls]
     program = {path.relative_to(workspace).as_posix(): path.read_text("utf-8", "replace") for path in python}
     required = [*environment.required_calls]
-    changed = read(checks.edited_program, files, edit, [*paths], program, required, environment.name)
-    for name, text in changed.items():
-        paths[name].parent.mkdir(parents=True, exist_ok=True)
-        paths[name].write_bytes(text.encode())
+    made = read(checks.edited_program, files, edit, [*editable], program, required, environment.name)
+    patches.lay_out(workspace, made)
 
 
 def changed(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:

@@ -158,7 +158,7 @@ def text_of(folder: Path, name: str) -> str | None:
 
 
 def lay_out(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write the texts into an empty folder; EditFailed where a name is no place in it."""
+    """Write the texts into a folder; EditFailed where a name is no place in it."""
     for name, text in texts.items():
         target = place(folder, name)
         target.parent.mkdir(parents=True, exist_ok=True)
