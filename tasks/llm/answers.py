@@ -50,10 +50,10 @@ def without_thoughts(text: str) -> str | None:
     return None if is_opened else text.strip()
 
 
-def ideas(text: str, brief: Brief) -> tuple[list[Suggestion], list[str]]:
-    """The proposals of a JSON answer, each with its part of the text, and what is wrong with those that are none.
+def ideas(text: str, brief: Brief) -> list[Suggestion]:
+    """The proposals of a JSON answer, each with its part of the text; those that are none are left out.
 
-    What they do not state stays at the champion's value. Misread without any JSON.
+    What they do not state stays at the champion's value. Misread where there is none: with what is wrong with each.
     """
     document, _ = _stated(text, "params", "proposals")
     entries = document.get("proposals", document) if isinstance(document, dict) else document
@@ -66,7 +66,9 @@ def ideas(text: str, brief: Brief) -> tuple[list[Suggestion], list[str]]:
             faults.append(f"proposal {number}: {wrong}" if len(entries) > 1 else str(wrong))
         except RecursionError:
             faults.append("its JSON is nested too deeply")
-    return parsed, faults[:FAULTS]
+    if not parsed:
+        raise Misread("\n".join(faults[:FAULTS]) or "there is no proposal in the answer")
+    return parsed
 
 
 def headed(text: str, brief: Brief) -> tuple[Suggestion, str]:

@@ -287,19 +287,17 @@ class Agent(Proposer):
         if said.error:
             raise Unusable(f"{self._name}: {said.error}", said.message, said.usage)
         try:
-            parsed, faults = ideas(said.proposal, brief)
+            idea, *_ = ideas(said.proposal, brief)
         except Misread as wrong:
-            parsed, faults = [], [str(wrong)]
-        if not parsed:
-            raise Unusable(f"{self._name}: {PROPOSAL}: {'; '.join(faults)}", said.message, said.usage)
-        if not files and parsed[0].params == brief.start:
+            raise Unusable(f"{self._name}: {PROPOSAL}: {wrong}", said.message, said.usage) from wrong
+        if not files and idea.params == brief.start:
             raise Unusable(f"{self._name}: it changed nothing", said.message, said.usage)
         try:
             edit = diff_of(brief.files, {**brief.files, **files})
         except EditFailed as wrong:
             edit = str(wrong)
         return replace(
-            parsed[0], files=files or None, text="\n\n".join(filter(None, (said.message, edit))), usage=said.usage,
+            idea, files=files or None, text="\n\n".join(filter(None, (said.message, edit))), usage=said.usage,
             model=f"{self._name} {self.model}".rstrip(),
         )  # fmt: skip
 
