@@ -27,7 +27,7 @@ from tasks.editing import patches
 from tasks.editing.edits import EditFailed, diff_of
 from tasks.editing.patches import text_of
 from tasks.llm.answers import Misread, ideas
-from tasks.llm.prompts import data, render
+from tasks.llm.prompts import WIDTH, render
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.sandbox.confinement import VisiblePaths
@@ -36,7 +36,7 @@ from tasks.system import file_trees
 from tasks.system.clock import clock
 from tasks.system.files import write_atomic
 from tasks.system.orphans import MARKER
-from tasks.system.redact import known_secrets, one_line, scrub_text, secrets_in
+from tasks.system.redact import known_secrets, one_line, quote, scrub_text, secrets_in
 from tasks.trial import NOTHING_BOUGHT, Usage
 
 EVERYBODYS = (
@@ -254,7 +254,7 @@ class Agent(Proposer):
         parts = dict[str, object]()
         if brief.refusals:
             last = brief.refusals[-1]
-            parts = {"reason": data(last.reason, QUOTED_LINES), "before": data(last.text, QUOTED_LINES)}
+            parts = {"reason": quote(last.reason, WIDTH, QUOTED_LINES), "before": quote(last.text, WIDTH, QUOTED_LINES)}
         task = render("agent", brief, **parts)
         try:
             handed = lay_out(work, brief, task)
