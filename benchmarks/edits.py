@@ -36,8 +36,9 @@ from benchmarks.defects import (
     whole,
 )
 from benchmarks.tables import show
+from tasks.editing.edits import EditFailed
 from tasks.editing.formats import changed
-from tasks.editing.patches import EditFailed, git_environment
+from tasks.editing.patches import git_environment
 
 EDITABLE = (NAME, "net.py")
 GIT = ("git", "apply", "--recount", "--ignore-whitespace", "-C1")

@@ -233,13 +233,10 @@ def relatives(ledger: Ledger, draw: random.Random) -> dict[str, tuple[psutil.Pro
 def left_over(ledger: Ledger) -> int:
     """Processes of a campaign's trials that are alive, their supervisors among them."""
     name = ledger.campaign.campaign_id
-    marked = {process.pid for mark in (name, f"launched/{name}") for process in orphans.marked(mark)}
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            command = process.cmdline()
-            if supervisor.__file__ in command and name in command[-1]:
-                marked.add(process.pid)
-    return len(marked)
+    found = list[psutil.Process]()
+    for variable in (orphans.MARKER, orphans.SUPERVISOR):
+        found += orphans.marked(name, variable) + orphans.marked(f"launched/{name}", variable)
+    return len(set(found))
 
 
 def until(is_true: Callable[[], bool], seconds: float, every: float = 0.01) -> bool:

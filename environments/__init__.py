@@ -126,8 +126,10 @@ class Environment(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def lacks(self) -> str:
-        """What it requires and is not installed, with the command that installs it; empty if nothing is missing."""
-        missing = [(module, remedy) for module, remedy in self.requires.items() if find_spec(module) is None]
+        """What it or its judge requires and is not installed, with the command that installs it; empty if all is."""
+        judged = () if self.python else self.judge.imports
+        needed = {module: f"pip install {module}" for module in judged} | self.requires
+        missing = [(module, remedy) for module, remedy in needed.items() if find_spec(module) is None]
         return "; ".join(f"{self.name} needs the module {module!r}: run `{remedy}`" for module, remedy in missing)
 
     def at(self, share: float) -> Environment:
@@ -162,9 +164,6 @@ class Environment(BaseModel, frozen=True, extra="forbid"):
         if self.lacks:
             raise Refused(self.lacks)
         source, judge = self.folder / FILE, judge_name(self.judge)
-        for module in () if self.python else self.judge.imports:
-            if find_spec(module) is None:
-                raise Refused(f"{source}: judge {judge!r} needs the package {module!r}: pip install {module}")
         try:
             self.judge.check(self.folder)
         except (ValueError, Misbehaved) as wrong:

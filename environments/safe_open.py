@@ -9,12 +9,16 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable
 from io import BufferedReader
 from pathlib import Path, PurePath
+from typing import ParamSpec, TypeVar
 
 _BY_PROGRAM = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EINVAL)
 _PLAINLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def open_file(path: str | Path, within: int | None = None) -> BufferedReader:
@@ -44,11 +48,11 @@ def open_below(folder: Path, name: str) -> BufferedReader | None:
     return None
 
 
-@contextlib.contextmanager
-def tolerating() -> Iterator[None]:
-    """Leave the block at an error that the program caused: a path is missing, replaced, not plain or unreadable."""
+def tolerantly(call: Callable[P, T], *values: P.args, **named: P.kwargs) -> T | None:
+    """What a call returns; None at an error that the program caused: a path is missing, replaced or unreadable."""
     try:
-        yield
+        return call(*values, **named)
     except OSError as error:
         if error.errno not in _BY_PROGRAM:
             raise
+        return None

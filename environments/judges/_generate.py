@@ -83,8 +83,10 @@ def main() -> int:
         try:
             for reply in BACKENDS[backend](model, device):
                 print(json.dumps(reply, ensure_ascii=False), file=out, flush=True)
-        except CannotGenerate as why:
-            print(json.dumps({"failed": str(why)}, ensure_ascii=False), file=out, flush=True)
+        except Exception as wrong:  # noqa: BLE001 (whatever a foreign model, a library or the driver raises)
+            is_ours = isinstance(wrong, CannotGenerate)
+            why = str(wrong) if is_ours else f"{backend} does not generate ({type(wrong).__name__}: {wrong})"
+            print(json.dumps({"failed": why}, ensure_ascii=False), file=out, flush=True)
             return 1
     return 0
 
@@ -124,25 +126,17 @@ def by_transformers(model: str, device: str) -> Iterator[Reply]:
     if not all(bool(torch.isfinite(weights).all()) for weights in network.parameters()):
         raise CannotGenerate("diverged: the model's weights hold NaN or infinity")
     yield READY
-    try:
-        with torch.inference_mode():
-            yield from _generated(request, tokenizer, network)
-    except CannotGenerate:
-        raise
-    except Exception as wrong:  # also of a foreign template or tokenizer, or for lack of memory
-        raise CannotGenerate(f"the model completes nothing ({type(wrong).__name__}: {wrong})") from wrong
+    with torch.inference_mode():
+        yield from _generated(request, tokenizer, network)
 
 
 def _loaded(folder: Path, words: Path, dtype: Any) -> tuple[Any, Any]:
     library: Any = __import__("transformers")  # its types are incomplete
     alone = {"local_files_only": True, "trust_remote_code": False}
-    try:
-        tokenizer = library.AutoTokenizer.from_pretrained(words, **alone)
-        network, about = library.AutoModelForCausalLM.from_pretrained(
-            folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **alone
-        )
-    except Exception as wrong:  # whatever loading a foreign file raises
-        raise CannotGenerate(f"refused: the model cannot be loaded ({type(wrong).__name__}: {wrong})") from wrong
+    tokenizer = library.AutoTokenizer.from_pretrained(words, **alone)
+    network, about = library.AutoModelForCausalLM.from_pretrained(
+        folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **alone
+    )
     if lacking := [*about["missing_keys"], *about["mismatched_keys"]]:  # they would be initialised at random
         raise CannotGenerate(f"refused: the model lacks {len(lacking)} of its weights, such as {lacking[0]}")
     if tokenizer.chat_template is None:
@@ -196,13 +190,10 @@ def by_vllm(model: str, device: str) -> Iterator[Reply]:
     words = request.tokenizer or model
     check_model(Path(model), Path(words))
     os.environ |= QUIET
-    try:
-        vllm: Any = __import__("vllm")
-        # generation_config: or what a request leaves out is the model's own.
-        fixed = {"load_format": "safetensors", "generation_config": "vllm", "trust_remote_code": False}
-        engine = vllm.LLM(model=model, tokenizer=words, **(request.vllm_args | fixed))
-    except Exception as wrong:  # whatever vLLM, torch or the driver raises
-        raise CannotGenerate(f"did not start: vLLM: {type(wrong).__name__}: {wrong}") from wrong
+    vllm: Any = __import__("vllm")
+    # generation_config: or what a request leaves out is the model's own.
+    fixed = {"load_format": "safetensors", "generation_config": "vllm", "trust_remote_code": False}
+    engine = vllm.LLM(model=model, tokenizer=words, **(request.vllm_args | fixed))
     yield READY
     stops = ends(Path(model))
     for first in range(0, len(request.prompts), request.concurrency):
@@ -214,10 +205,7 @@ def by_vllm(model: str, device: str) -> Iterator[Reply]:
             )
             for at in range(len(part))
         ]  # fmt: skip
-        try:
-            outputs = engine.chat(part, sampling, use_tqdm=False)
-        except Exception as wrong:
-            raise CannotGenerate(f"vLLM completes nothing: {type(wrong).__name__}: {wrong}") from wrong
+        outputs = engine.chat(part, sampling, use_tqdm=False)
         for index, output in enumerate(outputs, first):
             made = [{"text": one.text, "truncated": one.finish_reason == "length"} for one in output.outputs]
             tokens = sum(len(one.token_ids) for one in output.outputs)

@@ -222,30 +222,23 @@ def examine(sources: Sequence[EnvSource]) -> Spaces:
 
     Raises ValueError: they cannot be judged, or no one policy can play all.
     """
-    examined = [_examined(source) for source in sources]
-    first = examined[0]
-    for source, lanes in zip(sources, examined, strict=True):
-        if lanes.spaces != first.spaces:
+    lanes = Lanes(sources)
+    for source, env in zip(sources, lanes.envs, strict=True):
+        if env.spec is None or env.spec.max_episode_steps is None:
             raise ValueError(
-                f"kwargs {sources[0].kwargs} and {source.kwargs} make different spaces, {first.spaces} and "
-                f"{lanes.spaces}: one policy must be able to play both, so correct them"
+                f"{source.env_id} has no time limit, so an episode may never end: set max_episode_steps in [control]"
             )
-    return first.leaves()
-
-
-def _examined(source: EnvSource) -> Lanes:
-    lanes = Lanes([source])
-    (env,) = lanes.envs
-    if env.spec is None or env.spec.max_episode_steps is None:
-        raise ValueError(
-            f"{source.env_id} has no time limit, so an episode may never end: set max_episode_steps in [control]"
-        )
+        if (spaces := (env.observation_space, env.action_space)) != lanes.spaces:
+            raise ValueError(
+                f"kwargs {sources[0].kwargs} and {source.kwargs} make different spaces, {lanes.spaces} and {spaces}: "
+                "one policy must be able to play both, so correct them"
+            )
+    lanes.spaces[1].seed(0)
+    sample = lanes.spaces[1].sample()
+    each = [np.asarray([pick(leaf, sample)] * len(sources), leaf.dtype) for leaf in lanes.leaves()[1]]
     try:
-        lanes.reset({0: 0})
-        env.action_space.seed(0)
-        sample = env.action_space.sample()
-        _, answered = lanes.leaves()
-        lanes.step(b"".join(np.asarray(pick(leaf, sample), leaf.dtype).tobytes() for leaf in answered))
+        lanes.reset(dict.fromkeys(range(len(sources)), 0))
+        lanes.step(b"".join(column.tobytes() for column in each))
     except (Misbehaved, ValueError) as wrong:
-        raise ValueError(f"{source.env_id} with kwargs {source.kwargs}: {wrong}") from wrong
-    return lanes
+        raise ValueError(f"{sources[0].env_id} with kwargs {[source.kwargs for source in sources]}: {wrong}") from wrong
+    return lanes.leaves()

@@ -64,7 +64,8 @@ class ForeignProcess:
         self._printed.close()
 
     def call(self, function: Callable[..., T], *values: Any, seconds: float | None = None) -> T:
-        """What a function of a module returns there; raises ValueError or Misbehaved as it does, or ProcessLost.
+        """What a function of a module returns there. Raises ValueError and Misbehaved as it does, Misbehaved for
+        whatever else it raises, and ProcessLost.
 
         Once a class was called, its object stays there, and is the first value of each function after it. `seconds`:
         in place of the usual time.
@@ -115,13 +116,15 @@ def main(descriptor: int) -> None:
             function, values = talk.recv()
         except (EOFError, OSError):
             return
-        value, error = None, None
+        value: Any = None
+        error: BaseException | None = None
         try:
             value = function(*held, *values)
             if isinstance(function, type):
                 held, value = [value], None
-        except (ValueError, Misbehaved) as wrong:
-            error = wrong
+        except BaseException as wrong:  # noqa: BLE001 (whatever foreign code raises, which the engine may not know)
+            kind = type(wrong)
+            error = kind(str(wrong)) if kind in (ValueError, Misbehaved) else Misbehaved(f"{kind.__name__}: {wrong}")
         talk.send((value, error))
 
 

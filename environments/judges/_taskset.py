@@ -69,7 +69,7 @@ class Taskset(ForeignProcess):
             reward = self.call(_Tasks.reward, line, completion, seconds=min(self._each, left))
         except ProcessLost as lost:
             raise Misbehaved(f"{which}: {lost}: have it end, or raise [text] reward_seconds") from lost
-        except ValueError as failed:
+        except (ValueError, Misbehaved) as failed:
             raise Misbehaved(f"{which} failed ({failed})") from failed
         if reward is None or not abs(reward) <= LARGEST:  # comparisons with NaN are false
             raise Misbehaved(f"{which} is {reward}, not a finite number up to {LARGEST:g}")
@@ -80,29 +80,23 @@ class _Tasks:
     """The tasks of a pool, in their process."""
 
     def __init__(self, file: Path, pool: Path, ids: Sequence[str]) -> None:
-        """Raises ValueError: the file is no such module, or makes other tasks of the pool."""
-        try:
-            spec = importlib.util.spec_from_file_location("nightshift_taskset", file)
-            assert spec is not None and spec.loader is not None, f"{file} is no Python file"
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = module  # annotations are looked up there
-            spec.loader.exec_module(module)
-            exported = [getattr(module, name) for name in getattr(module, "__all__", ())]
-            has_classes = any(isinstance(thing, type) for thing in exported)
-            self._tasks = list(_verified(spec.name, pool, ids) if has_classes else _declared(module, pool))
-        except BaseException as wrong:  # whatever a foreign module raises
-            raise ValueError(f"{file.name} cannot be used ({type(wrong).__name__}: {wrong})") from wrong
+        """Raises whatever a foreign module raises, and ValueError where it makes other tasks of the pool."""
+        spec = importlib.util.spec_from_file_location("nightshift_taskset", file)
+        assert spec is not None and spec.loader is not None, f"{file} is no Python file"
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # annotations are looked up there
+        spec.loader.exec_module(module)
+        exported = [getattr(module, name) for name in getattr(module, "__all__", ())]
+        has_classes = any(isinstance(thing, type) for thing in exported)
+        self._tasks = list(_verified(spec.name, pool, ids) if has_classes else _declared(module, pool))
 
     def prompts(self, lines: Sequence[int]) -> list[Prompt]:
         return [self._tasks[line][0] for line in lines]
 
     def reward(self, line: int, completion: str) -> float | None:
-        """The reward of a completion. Raises ValueError: it cannot be computed."""
-        try:
-            reward = self._tasks[line][1](completion)
-            return None if reward is None else float(reward)
-        except BaseException as wrong:  # whatever a foreign reward raises
-            raise ValueError(f"{type(wrong).__name__}: {wrong}") from wrong
+        """The reward of a completion. Raises whatever a foreign reward raises."""
+        reward = self._tasks[line][1](completion)
+        return None if reward is None else float(reward)
 
 
 def _declared(module: ModuleType, pool: Path) -> Iterator[Task]:

@@ -13,7 +13,7 @@ import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tasks.editing import patches
-from tasks.editing.patches import EditFailed
+from tasks.sandbox.reader import EditFailed
 
 SEEDS = frozenset({
     "seed", "random_seed", "random_state", "rng_seed", "seed_all", "seed_everything", "manual_seed", "manual_seed_all",

@@ -7,21 +7,17 @@ headers; when all checks pass, they are written into the workspace. All of that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import environments
 from environments import Environment
 from tasks.editing import checks, formats, patches
-from tasks.editing.patches import FILE_LIMIT, EditFailed
-from tasks.sandbox.reader import Unreadable, read
+from tasks.editing.patches import FILE_LIMIT
+from tasks.sandbox.reader import EditFailed, read
 
 __all__ = ["EditFailed", "apply_edit", "changed", "diff_of", "patched"]
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 def apply_edit(workspace: Path, edit: str, environment: Environment) -> None:
@@ -31,24 +27,22 @@ def apply_edit(workspace: Path, edit: str, environment: Environment) -> None:
         EditFailed: it does not apply in one place only, touches another file, does more than change texts, leaves what
             is no Python, leaves out a required call, fixes a seed, or cannot be read within limits.
     """
-    paths = {name: patches.place(workspace, name) for name in environment.editable if patches.is_place(name)}
+    editable = {name: patches.place(workspace, name) for name in environment.editable if patches.is_place(name)}
     files = {
         name: path.read_bytes().decode(errors="surrogateescape")
-        for name, path in paths.items()
+        for name, path in editable.items()
         if path.exists() and path.stat().st_size <= FILE_LIMIT
     }
     python = [path for path in environments.files(workspace) if path.suffix == ".py" and environment.required_calls]
     program = {path.relative_to(workspace).as_posix(): path.read_text("utf-8", "replace") for path in python}
     required = [*environment.required_calls]
-    changed = _read(checks.edited_program, files, edit, [*paths], program, required, environment.name)
-    for name, text in changed.items():
-        paths[name].parent.mkdir(parents=True, exist_ok=True)
-        paths[name].write_bytes(text.encode())
+    made = read(checks.edited_program, files, edit, [*editable], program, required, environment.name)
+    patches.lay_out(workspace, made)
 
 
 def changed(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
     """See `formats.changed`. Raises EditFailed also where an answer cannot be read within limits."""
-    return _read(formats.changed, answer, dict(files), [*editable])
+    return read(formats.changed, answer, dict(files), [*editable])
 
 
 def diff_of(before: Mapping[str, str], after: Mapping[str, str]) -> str:
@@ -58,8 +52,8 @@ def diff_of(before: Mapping[str, str], after: Mapping[str, str]) -> str:
         EditFailed: a text is not UTF-8, a name is no place for a file, or it cannot be made within limits.
     """
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    sides = [{name: texts[name] for name in names if name in texts} for texts in (before, after)]
-    return _read(patches.difference, *sides) if names else ""
+    old, new = ({name: texts[name] for name in names if name in texts} for texts in (before, after))
+    return read(patches.difference, old, new) if names else ""
 
 
 def patched(before: Mapping[str, str], diff: str | None) -> dict[str, str]:
@@ -73,12 +67,4 @@ def patched(before: Mapping[str, str], diff: str | None) -> dict[str, str]:
 
 @lru_cache(maxsize=4096)
 def _patched(before: tuple[tuple[str, str], ...], diff: str) -> tuple[tuple[str, str], ...]:
-    return tuple(_read(patches.patched, dict(before), diff).items())
-
-
-def _read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
-    """What a function of texts makes, run by the confined process."""
-    try:
-        return read(function, *values, **none)
-    except Unreadable as wrong:
-        raise EditFailed(str(wrong)) from wrong
+    return tuple(read(patches.patched, dict(before), diff).items())

@@ -22,7 +22,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from tasks.editing import patches
-from tasks.editing.patches import EditFailed
+from tasks.sandbox.reader import EditFailed
 from tasks.system.redact import capped
 
 FENCE = re.compile(r"^(`{3,}|~{3,})([^`]*)$")
@@ -145,7 +145,8 @@ def _applied(before: str | None, block: Block, where: str) -> str:
     if block.search == block.replace:
         raise EditFailed(f"{where}: SEARCH and REPLACE are the same")
     lines, bare = before.removesuffix("\n").split("\n"), [line.rstrip() for line in block.search]
-    places = _places([line.rstrip() for line in lines], bare)
+    stripped = [line.rstrip() for line in lines]
+    places = [at for at in range(len(lines)) if stripped[at : at + len(bare)] == bare]
     if not places:
         raise EditFailed(f"{where}: SEARCH is not in the file; {_what_lacks(before, block.search)}")
     if len(places) > 1:
@@ -160,11 +161,6 @@ def _applied(before: str | None, block: Block, where: str) -> str:
 
 def _joined(lines: Sequence[str], ended: bool) -> str:
     return "\n".join(lines) + "\n" * (ended and bool(lines))
-
-
-def _places(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Where these lines stand in a row."""
-    return [at for at in range(len(lines)) if [*lines[at : at + len(wanted)]] == [*wanted]]
 
 
 def _by_diff(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
+from tasks.sandbox.reader import EditFailed
 from tasks.system.redact import capped
 
 EDIT_LIMIT = 256 * 2**10
@@ -42,10 +43,6 @@ MOVED = re.compile(r"^Hunk #\d+ succeeded at", re.MULTILINE)
 UNSIGNED = re.compile(r"recount: unexpected line: (.*)")
 REASON_CHARACTERS = 1_000
 """Of git's own words, among them the lines that it has searched for."""
-
-
-class EditFailed(Exception):
-    """A code edit does not apply or is not allowed; the message says what, where and why."""
 
 
 def patched(before: Mapping[str, str], diff: str, editable: Sequence[str] | None = None) -> dict[str, str]:
@@ -161,7 +158,7 @@ def text_of(folder: Path, name: str) -> str | None:
 
 
 def lay_out(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write the texts into an empty folder; EditFailed where a name is no place in it."""
+    """Write the texts into a folder; EditFailed where a name is no place in it."""
     for name, text in texts.items():
         target = place(folder, name)
         target.parent.mkdir(parents=True, exist_ok=True)

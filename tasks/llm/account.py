@@ -72,22 +72,22 @@ def accounts(stated: ModelOptions) -> tuple[Account, ...]:
     nothing says which model, the block cannot be read, or the variable for the key holds none.
     """
     name = stated.block or (None if stated.model else DEFAULT_BLOCK)
-    block = _saved(name, must_exist=stated.block is not None) if name else None
-    if block is None and stated.model is None:
+    block = _saved(name) if name else None
+    if name and block is None:
         raise Refused(
-            "nothing says which language model to ask: give the option model, such as "
-            f"anthropic/claude-sonnet-4-5, or save an LLM block called {DEFAULT_BLOCK!r}"
+            "nothing says which language model to ask: give the option model, such as anthropic/claude-sonnet-4-5, or "
+            f"save an LLM block called {name!r} on the Prefect server, whose address is PREFECT_API_URL"
         )
-    values = _values(block)
+    values, models = _values(block), block.models if block else []
     is_there = block is not None and stated.base_url in (None, block.base_url)
-    if not is_there or stated.model not in (None, *(block.models if block else ())):
+    if not is_there or stated.model not in (None, *models):
         values = {name: value for name, value in values.items() if not name.startswith("usd_per_million")}
     values |= _values(stated)
     base_url = (values.get("base_url") or "").rstrip("/") or None
     key = _key(stated, block if is_there else None)
-    names = [stated.model] if stated.model else block.models if block else []
     return tuple(
-        Account(**{**values, "model": full_name(one, base_url), "base_url": base_url, "key": key}) for one in names
+        Account(**{**values, "model": full_name(one, base_url), "base_url": base_url, "key": key})
+        for one in ([stated.model] if stated.model else models)
     )
 
 
@@ -147,7 +147,7 @@ def _key(stated: ModelOptions, block: LLM | None) -> SecretStr | None:
     return SecretStr(value)
 
 
-def _saved(name: str, must_exist: bool) -> LLM | None:
+def _saved(name: str) -> LLM | None:
     """The LLM block of this name on the Prefect server that this process uses; None when there is none."""
     import httpx
     from prefect.client.orchestration import get_client
@@ -157,28 +157,25 @@ def _saved(name: str, must_exist: bool) -> LLM | None:
     from blocks.llm import LLM
 
     api = PREFECT_API_URL.value() or os.environ.get("PREFECT_API_URL")
-    why = "there is none of this name: save it first" if api else "no Prefect server is known: set PREFECT_API_URL"
+    if not api:
+        return None
     try:
-        if api:
-            # Prefect may have been imported before the address was set; it would start a server of its own.
-            with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
-                saved = client.read_block_document_by_name(name, LLM.get_block_type_slug()).data
-            if unknown := saved.keys() - LLM.model_fields.keys() - {"block_type_slug"}:
-                raise Refused(
-                    f"LLM block {name!r} has {', '.join(sorted(unknown))}, which there is no longer: save it without "
-                    "(models with their providers, limits as --max-usd and --max-tokens of the campaign)"
-                )
-            return LLM.model_validate(saved)
+        # Prefect may have been imported before the address was set; it would start a server of its own.
+        with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
+            saved = client.read_block_document_by_name(name, LLM.get_block_type_slug()).data
+        if unknown := saved.keys() - LLM.model_fields.keys() - {"block_type_slug"}:
+            raise Refused(
+                f"LLM block {name!r} has {', '.join(sorted(unknown))}, which there is no longer: save it without "
+                "(models with their providers, limits as --max-usd and --max-tokens of the campaign)"
+            )
+        return LLM.model_validate(saved)
     except ObjectNotFound:
-        pass
+        return None
     except ValidationError as error:
         raise explain(error, f"LLM block {name!r}") from error
     except httpx.HTTPError as error:
-        where = redact.without_passwords(api or "")
+        where = redact.without_passwords(api)
         raise Refused(f"LLM block {name!r} cannot be read from the Prefect server at {where} ({error})") from error
-    if must_exist:
-        raise Refused(f"LLM block {name!r} cannot be read, since {why}, or give model")
-    return None
 
 
 def _probe(account: Account, url: str, is_like_openai: bool) -> None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from environments.plugins import Refused
-from environments.space import Float, Int, Parameter, Value
+from environments.space import Float, Int, Value
 from tasks.proposing.brief import Brief, Suggestion
 from tasks.system.redact import one_line
 from tasks.trial import Params
@@ -50,10 +50,10 @@ def without_thoughts(text: str) -> str | None:
     return None if is_opened else text.strip()
 
 
-def ideas(text: str, brief: Brief) -> tuple[list[Suggestion], list[str]]:
-    """The proposals of a JSON answer, each with its part of the text, and what is wrong with those that are none.
+def ideas(text: str, brief: Brief) -> list[Suggestion]:
+    """The proposals of a JSON answer, each with its part of the text; those that are none are left out.
 
-    What they do not state stays at the champion's value. Misread without any JSON.
+    What they do not state stays at the champion's value. Misread where there is none: with what is wrong with each.
     """
     document, _ = _stated(text, "params", "proposals")
     entries = document.get("proposals", document) if isinstance(document, dict) else document
@@ -66,7 +66,9 @@ def ideas(text: str, brief: Brief) -> tuple[list[Suggestion], list[str]]:
             faults.append(f"proposal {number}: {wrong}" if len(entries) > 1 else str(wrong))
         except RecursionError:
             faults.append("its JSON is nested too deeply")
-    return parsed, faults[:FAULTS]
+    if not parsed:
+        raise Misread("\n".join(faults[:FAULTS]) or "there is no proposal in the answer")
+    return parsed
 
 
 def headed(text: str, brief: Brief) -> tuple[Suggestion, str]:
@@ -84,11 +86,9 @@ def _values(given: Mapping[str, Any], brief: Brief) -> Params:
         if value is None or len(faults) == FAULTS:
             continue
         try:
-            complete = brief.problem.complete({name: _single(value, brief.space.get(name))})
+            complete = brief.problem.complete({name: _single(name, value, brief)})
         except Refused as wrong:
             faults.append(one_line(str(wrong), FAULT))
-        except ValueError as wrong:
-            faults.append(one_line(f"parameter {name!r} {wrong}", FAULT))
         else:
             params |= {name: complete[name]} if name in brief.space else {}
     if faults:
@@ -145,11 +145,11 @@ def _idea(entry: Any, brief: Brief) -> Suggestion:
     )  # fmt: skip
 
 
-def _single(value: object, parameter: Parameter | None) -> Value:
+def _single(name: str, value: object, brief: Brief) -> Value:
     """The value itself, or the number that was written as a text."""
     if not isinstance(value, Value):
-        raise ValueError(f"must be a single value, got {json.dumps(value)}")
-    if isinstance(value, str) and isinstance(parameter, Float | Int):
+        raise Refused(f"parameter {name!r} must be a single value, got {json.dumps(value)}")
+    if isinstance(value, str) and isinstance(brief.space.get(name), Float | Int):
         with contextlib.suppress(ValueError):
             return float(value)
     return value

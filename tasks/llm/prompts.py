@@ -32,7 +32,7 @@ from tasks.numbers import number
 from tasks.proposing.brief import NO_PROBLEM, Brief
 from tasks.stats.champion import run_sd
 from tasks.stats.predictions import effect, record
-from tasks.system.redact import capped, clean, one_line, quote, scrub_text
+from tasks.system.redact import capped, one_line, quote, scrub_text
 from tasks.trial import History, Proposal, Trial, Value, baseline, best, measured
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ HISTORY, IN_FULL = 18_000, 14_000
 """Characters of the trials that are told one by one, and of those among them that are told in full."""
 NEWEST, BEST = 8, 4
 """Trials that are told in full, as far as there is room: two of the newest first, then the best of all."""
-LOG_LINES, DIFF_LINES = 15, 30
-"""Lines of a crash's log, and of an edit."""
+LOG_LINES, DIFF_LINES = 25, 30
+"""Last lines of a crash's reason, which ends with those of its log, and of an edit."""
 
 
 def render(name: str, brief: Brief, **values: object) -> str:
@@ -196,14 +196,14 @@ def _in_full(history: History, trial: Trial) -> str:
         lines.append(f"- Reported at each fifth of its budget: {', '.join(map(number, curve))}")
     errors = [run.error for run in trial.runs if run.error]
     if trial.verdict.kind == "crash" or errors:  # the reason is not in our own words alone
-        lines += ["- Why:", data([*errors, trial.verdict.reason][0], LOG_LINES)]
+        lines += ["- Why:", quote([*errors, trial.verdict.reason][0], WIDTH, LOG_LINES)]
     else:
         lines.append(f"- Why: {one_line(trial.verdict.reason, WIDTH)}")
     if proposal.rationale:
-        lines += ["- The idea was:", data(proposal.rationale, 4, 2 * WIDTH)]
+        lines += ["- The idea was:", quote(proposal.rationale, 2 * WIDTH, 4)]
     if proposal.edit and trial is not best(history):  # the champion's program is told whole
         changed = _own_lines(proposal.edit, old.edit if old else None)
-        lines += ["- Lines of the program that it changed:", data("\n".join(changed), DIFF_LINES)]
+        lines += ["- Lines of the program that it changed:", quote("\n".join(changed), WIDTH, DIFF_LINES)]
     return "\n".join(lines) + "\n"
 
 
@@ -263,16 +263,6 @@ def _imported(brief: Brief) -> str:
         parts = (score, params, one_line(one.note, WIDTH))
         lines.append(f"{place} of {len(brief.imported)}: {': '.join(filter(None, parts))}")
     return listed(lines)
-
-
-def data(text: str, lines: int, width: int = WIDTH) -> str:
-    """Foreign text, quoted and capped: the first line, which says most, and the last ones."""
-    every = clean(text)
-    left_out = len(every) - lines
-    if left_out > 0:
-        note = f"[{left_out} line{'s' * (left_out != 1)} left out]"
-        every = [every[0], note, *every[len(every) - lines + 1 :]]
-    return quote("\n".join(every), width, len(every))
 
 
 def listed(lines: Iterable[str]) -> str:

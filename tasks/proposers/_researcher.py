@@ -10,9 +10,10 @@ from typing import ClassVar
 
 from tasks.llm.account import Account, ModelOptions, accounts, check
 from tasks.llm.litellm_client import Message
-from tasks.llm.prompts import data, render
+from tasks.llm.prompts import render
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget
+from tasks.system.redact import quote
 
 REASON_LINES = 40
 """Lines of a refusal's reason, the end of a program's log included."""
@@ -39,7 +40,7 @@ def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tup
     messages = [Message("system", render("researcher", shown, **more)), Message("user", render(prompt, shown, **more))]
     for refusal in brief.refusals:
         if refusal.text or refusal.usage.calls:  # else no model has said anything
-            reason = data(refusal.reason, REASON_LINES, width=400)
+            reason = quote(refusal.reason, 400, REASON_LINES)
             said = refusal.text.encode(errors="replace").decode()  # half a character cannot be sent
             messages.append(Message("assistant", said or NOT_REPEATED))
             messages.append(Message("user", render("repair", shown, reason=reason, **more)))

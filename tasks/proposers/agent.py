@@ -1,39 +1,173 @@
 """A coding agent as the proposer: Claude Code, Codex, or any command that edits files.
 
-It works in a fresh folder apart from the campaign (tasks/agents/working.py), without a sandbox, since it needs the
-network and its own login. The files and parameters that it leaves are a suggestion, checked like any other.
+It works in a fresh folder apart from the campaign: it may change the champion's files and proposal.json, and reads
+TASK.md; all else is its scratch. What it leaves is a suggestion, checked like any other. It runs without a sandbox,
+since it needs the network and its own login, but below a supervisor (tasks/sandbox/supervisor.py): it cannot outlive
+its engine, and at its end all of its processes are killed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import secrets
 import shutil
 import tempfile
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field, TypeAdapter, model_validator
 
+from environments.limits import Limits
 from environments.plugins import Refused
-from tasks.agents import working
-from tasks.agents.working import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting
+from tasks.editing import patches
 from tasks.editing.edits import EditFailed, diff_of
+from tasks.editing.patches import text_of
 from tasks.llm.answers import Misread, ideas
-from tasks.llm.prompts import data, render
+from tasks.llm.prompts import WIDTH, render
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailable, Unusable
+from tasks.sandbox.confinement import VisiblePaths
+from tasks.sandbox.program import NotAProgram, Program, Stopped
 from tasks.system import file_trees
+from tasks.system.clock import clock
 from tasks.system.files import write_atomic
-from tasks.system.redact import one_line, scrub_text
-from tasks.trial import NOTHING_BOUGHT
+from tasks.system.orphans import MARKER
+from tasks.system.redact import known_secrets, one_line, quote, scrub_text, secrets_in
+from tasks.trial import NOTHING_BOUGHT, Usage
 
-PROMPT = (
-    f"{working.TASK} in this folder says what is asked of you. Read it whole, then do it: edit the files in this "
-    f"folder, and fill in {working.PROPOSAL}. Nobody can answer questions."
+EVERYBODYS = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TZ"),
+    *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
+    *("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
+)
+"""Variables that every agent is handed, as far as they are set: how to find programs, its own login and the network."""
+PROMPT, MODEL = "{prompt}", "{model}"
+"""Placeholders in a user's command; each must be a whole argument."""
+TASK, PROPOSAL = "TASK.md", "proposal.json"
+INSTRUCTION = (
+    f"{TASK} in this folder says what is asked of you. Read it whole, then do it: edit the files in this folder, and "
+    f"fill in {PROPOSAL}. Nobody can answer questions."
 )
 REASON_CHARACTERS, QUOTED_LINES = 400, 150
+LIMITS = Limits(scratch_gb=4, output_mb=16)
+VIEW = VisiblePaths((), (), network=True, gpu=True)
+"""`gpu`: like the drivers of one, the engines of these agents reserve far more address space than they use."""
+KEPT = 4 * 2**20
+"""Bytes of the end of its standard output that are kept: its last words."""
+LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class AgentReport:
+    """An agent's own report at its end, and what it has left."""
+
+    message: str
+    """Its last words."""
+    usage: Usage
+    error: str = ""
+    """That it failed, in its own words, or why what it has left cannot be used; empty when neither is so."""
+    files: dict[str, str] = field(default_factory=dict)
+    """The whole texts of the files that it has changed, by name."""
+    proposal: str = ""
+    """Its proposal.json."""
+
+
+def hear_anything(printed: str) -> AgentReport:
+    """Of a user's command, whose cost is unknown."""
+    return AgentReport(printed.strip(), Usage(1, usd=None))
+
+
+def hear_claude(printed: str) -> AgentReport:
+    """One JSON document: the result, or with it all events before it."""
+    try:
+        document = json.loads(printed)
+    except (ValueError, RecursionError):
+        return hear_anything(printed)
+    events = [one for one in (document if isinstance(document, list) else [document]) if isinstance(one, dict)]
+    # A failure is called a result without having one, and says all the same what it took.
+    result = next((event for event in reversed(events) if "result" in event or event.get("type") == "result"), None)
+    if result is None:
+        return hear_anything(printed)
+    message, counts = str(result.get("result", "")).strip(), result.get("usage")
+    read = [_count(counts, f"{kind}input_tokens") for kind in ("", "cache_creation_", "cache_read_")]
+    usage = Usage(1, sum(read), _count(counts, "output_tokens"), _price(result.get("total_cost_usd")))
+    failed = result.get("is_error") is True or "result" not in result
+    return AgentReport(message, usage, (message or str(result.get("subtype"))) if failed else "")
+
+
+def hear_codex(printed: str) -> AgentReport:
+    """A JSON event a line, of which a long output may have lost its beginning. What it costs is not among them."""
+    message, failure, done, inputs, outputs = "", "", False, 0, 0
+    for line in printed.splitlines():
+        try:
+            event = json.loads(line)
+            kind, item = event["type"], event.get("item")
+        except (ValueError, RecursionError, TypeError, KeyError):
+            continue
+        if kind == "item.completed" and isinstance(item, dict) and item.get("type") == "agent_message":
+            message = str(item.get("text", "")).strip()
+        elif kind == "turn.completed":
+            done, inputs = True, inputs + _count(event.get("usage"), "input_tokens")
+            outputs += _count(event.get("usage"), "output_tokens")
+        elif kind in ("turn.failed", "error"):
+            error = event.get("error", event.get("message", ""))
+            failure = str(error.get("message", error) if isinstance(error, dict) else error)
+    # It also tells of errors that it has got over: what counts is whether the turn was completed.
+    usage = Usage(1, inputs, outputs, None)
+    return AgentReport(message or printed.strip()[-2000:], usage, "" if done else failure)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One agent's command line."""
+
+    argv: tuple[str, ...]
+    """Up to the prompt, and after it; see `PROMPT`."""
+    model_option: tuple[str, ...] = ()
+    """The arguments that name the model, last on the command line."""
+    variables: tuple[str, ...] = ()
+    """Its own: key, address, where its settings are."""
+    hear: Callable[[str], AgentReport] = hear_anything
+    """Its last words, from all that it printed on its standard output."""
+    remedy: str = "install it, or write its whole path"
+
+    def command(self, prompt: str, model: str) -> list[str]:
+        """The whole command line."""
+        values = {PROMPT: prompt, MODEL: model}
+        words = (*self.argv, *(self.model_option if model else ()))
+        return [values.get(word, word) for word in words]
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "claude": Setting(
+        # The prompt comes first: the options with tools take every word that follows for another tool.
+        (
+            *("claude", "-p", PROMPT, "--output-format", "json", "--permission-mode", "acceptEdits"),
+            *("--allowedTools", "Read,Edit,MultiEdit,Write,Glob,Grep"),
+            *("--disallowedTools", "Bash,WebFetch,WebSearch"),
+        ),
+        model_option=("--model", MODEL),
+        variables=(
+            *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"),
+            *("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR"),
+        ),
+        hear=hear_claude,
+        remedy="install Claude Code (npm install -g @anthropic-ai/claude-code) and log in once",
+    ),
+    "codex": Setting(
+        ("codex", "exec", PROMPT, "--json", "--skip-git-repo-check", "--sandbox", "workspace-write"),
+        model_option=("--model", MODEL),
+        variables=("OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL", "CODEX_HOME"),
+        hear=hear_codex,
+        remedy="install Codex (npm install -g @openai/codex) and log in once",
+    ),
+}
+"""The agents that are known by name. Neither may run commands of its own outside of a sandbox."""
 
 
 REPORT = TypeAdapter(AgentReport)
@@ -120,21 +254,21 @@ class Agent(Proposer):
         parts = dict[str, object]()
         if brief.refusals:
             last = brief.refusals[-1]
-            parts = {"reason": data(last.reason, QUOTED_LINES), "before": data(last.text, QUOTED_LINES)}
+            parts = {"reason": quote(last.reason, WIDTH, QUOTED_LINES), "before": quote(last.text, WIDTH, QUOTED_LINES)}
         task = render("agent", brief, **parts)
         try:
-            handed = working.lay_out(work, brief, task)
+            handed = lay_out(work, brief, task)
         except EditFailed as clash:
             raise Unavailable(f"{self._name}: {clash}") from clash
         left = self.wall_seconds if brief.left.seconds is None else brief.left.seconds
         seconds = max(min(self.wall_seconds, left), 1.0)
         names = (*EVERYBODYS, *(self._setting.variables if self.environment is None else self.environment))
         variables = {name: os.environ[name] for name in names if name in os.environ}
-        argv = [str(Path(program).absolute()), *self._setting.command(PROMPT, self.model)[1:]]
+        argv = [str(Path(program).absolute()), *self._setting.command(INSTRUCTION, self.model)[1:]]
         try:
-            failure, printed = working.run(argv, cwd=work, log=log, variables=variables, seconds=seconds)
+            failure, printed = run(argv, cwd=work, log=log, variables=variables, seconds=seconds)
         finally:
-            for path in (work / working.TASK, log):
+            for path in (work / TASK, log):
                 if place and path.is_file() and not path.is_symlink():
                     write_atomic(place / path.name, scrub_text(path.read_text(errors="replace")))
         said = self._setting.hear(printed)
@@ -143,7 +277,7 @@ class Agent(Proposer):
             how = "says that it failed: " if said.error else ""
             raise Unavailable(f"{self._name} {how}{one_line(failure, REASON_CHARACTERS)}", said.usage)
         try:
-            files, proposal = working.read_back(work, handed, brief.problem.editable)
+            files, proposal = read_back(work, handed, brief.problem.editable)
         except EditFailed as spoiled:
             return replace(said, error=str(spoiled))
         return replace(said, files=files, proposal=proposal)
@@ -153,18 +287,111 @@ class Agent(Proposer):
         if said.error:
             raise Unusable(f"{self._name}: {said.error}", said.message, said.usage)
         try:
-            parsed, faults = ideas(said.proposal, brief)
+            idea, *_ = ideas(said.proposal, brief)
         except Misread as wrong:
-            parsed, faults = [], [str(wrong)]
-        if not parsed:
-            raise Unusable(f"{self._name}: {working.PROPOSAL}: {'; '.join(faults)}", said.message, said.usage)
-        if not files and parsed[0].params == brief.start:
+            raise Unusable(f"{self._name}: {PROPOSAL}: {wrong}", said.message, said.usage) from wrong
+        if not files and idea.params == brief.start:
             raise Unusable(f"{self._name}: it changed nothing", said.message, said.usage)
         try:
             edit = diff_of(brief.files, {**brief.files, **files})
         except EditFailed as wrong:
             edit = str(wrong)
         return replace(
-            parsed[0], files=files or None, text="\n\n".join(filter(None, (said.message, edit))), usage=said.usage,
+            idea, files=files or None, text="\n\n".join(filter(None, (said.message, edit))), usage=said.usage,
             model=f"{self._name} {self.model}".rstrip(),
         )  # fmt: skip
+
+
+def lay_out(folder: Path, brief: Brief, task: str) -> dict[str, str]:
+    """Write everything into an empty folder; the texts of the files, by name. EditFailed: one has a name of ours."""
+    if taken := {TASK, PROPOSAL} & {*brief.files, *brief.problem.editable}:
+        raise EditFailed(f"the environment's file {min(taken)!r} has no place beside ours: rename it")
+    empty = {"rationale": "", "category": "", "expected": None, "params": brief.start}
+    handed = {**brief.files, TASK: task, PROPOSAL: json.dumps(empty, indent=1) + "\n"}
+    patches.lay_out(folder, handed)
+    (folder / TASK).chmod(0o444)
+    return handed
+
+
+def read_back(folder: Path, handed: Mapping[str, str], editable: Sequence[str]) -> tuple[dict[str, str], str]:
+    """The result of an agent whose processes have all ended; EditFailed where it changed what it may not.
+
+    Returns:
+        The whole texts of the editable files that it changed, and its proposal.json: parameters, reason, kind and
+        prediction, in the form in which a language model gives them.
+    """
+    left = {name: text_of(folder, name) for name in (TASK, PROPOSAL, *editable)}
+    changed = {name: text for name, text in left.items() if text is not None and text != handed.get(name)}
+    if left[TASK] != handed[TASK]:
+        raise EditFailed(f"it changed {TASK!r}, which is not editable; editable: {', '.join((*editable, PROPOSAL))}")
+    for name, text in changed.items():
+        had = handed.get(name, "").encode()
+        written = {which for form, which in secrets_in(text.encode(), known_secrets()).items() if form not in had}
+        if written:
+            words = ", ".join(sorted(written))
+            raise EditFailed(f"it wrote the value of {words} into {name!r}: no secret belongs in a file")
+    if gone := [name for name in editable if left[name] is None and name in handed]:
+        raise EditFailed(f"it removed {gone[0]!r}: the program's files may change, but must stay")
+    return {name: text for name, text in changed.items() if name != PROPOSAL}, left[PROPOSAL] or ""
+
+
+def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, str], seconds: float) -> tuple[str, str]:
+    """Run an agent to its end, or for so many seconds. When this returns, nothing of it is left.
+
+    Args:
+        argv: The path of its program first.
+        log: What it prints goes there, capped and without secrets; its temporary files go beside it.
+
+    Returns:
+        The reason of a failure, empty when it ended with status 0, and the end of its standard output, without secrets.
+
+    Raises:
+        CannotStart: the machine has no process, memory, file or disk left for it.
+        KeyboardInterrupt: somebody asked the engine to end.
+    """
+    marker = f"agent/{secrets.token_hex(8)}"
+    own = {"TMPDIR": f"{log}.tmp", "NO_COLOR": "1", MARKER: marker}  # see tasks/sandbox/program.py
+    heard = b""
+    try:
+        with Program(
+            argv, cwd=cwd, log=log, marker=marker, level="none", view=VIEW, limits=LIMITS, pipes=True,
+            variables={**variables, **own},
+        ) as program:  # fmt: skip
+            assert program.process.stdin is not None
+            program.process.stdin.close()
+            deadline = clock() + seconds
+            status = None
+            while status is None and clock() < deadline:
+                status = program.poll(LOOK_SECONDS)
+                heard = _listen(program, heard)
+            if status is None:
+                failure = f"did not end within {seconds:g} s"
+            else:
+                failure = f"{program.describe(status)}\n{program.tail()}".rstrip() if status else ""
+    except (Stopped, NotAProgram) as wrong:
+        failure = f"was stopped: {wrong}" if isinstance(wrong, Stopped) else str(wrong)
+    return failure, scrub_text(heard.decode(errors="replace"))
+
+
+def _listen(program: Program, heard: bytes) -> bytes:
+    """The kept end of its standard output."""
+    pipe = program.process.stdout
+    assert pipe is not None
+    os.set_blocking(pipe.fileno(), False)
+    while chunk := pipe.read(2**18):
+        heard = (heard + chunk)[-KEPT:]
+        program.note(chunk)
+    return heard
+
+
+def _count(counts: Any, name: str) -> int:
+    """A number of tokens, as an agent tells it; 0 when it does not."""
+    value = counts.get(name) if isinstance(counts, dict) else None
+    return value if type(value) is int and value > 0 else 0
+
+
+def _price(value: object) -> float | None:
+    """USD, as an agent tells it; None when it does not."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < 1e6 else None

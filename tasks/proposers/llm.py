@@ -45,7 +45,7 @@ class Llm(Researcher):
             return None
         taken = sum(number >= bought for number in by_it)
         try:
-            parsed, _ = ideas(answers[-1].text, brief)
+            parsed = ideas(answers[-1].text, brief)
         except Misread:  # it was an edit, or another proposer's
             return None
         return replace(parsed[taken], model=account.model) if taken < len(parsed) else None
@@ -61,10 +61,7 @@ def proposed(
     messages = conversation("parameters", brief, shown, count=count)
     answer = ask(account, messages, brief, bought=bought)
     try:
-        parsed, faults = ideas(answer.text, shown)
+        first, *_ = ideas(answer.text, shown)
     except Misread as wrong:
         raise Unusable(str(wrong), answer.text, answer.usage) from wrong
-    if not parsed:
-        reason = "\n".join(faults) or "there is no proposal in the answer"
-        raise Unusable(reason, answer.text, answer.usage)
-    return replace(parsed[0], usage=answer.usage, model=account.model)
+    return replace(first, usage=answer.usage, model=account.model)

@@ -22,7 +22,7 @@ from tasks.proposing.brief import Brief, Suggestion
 from tasks.proposing.points import places_of, point_of
 from tasks.remote_session import Cut
 from tasks.sandbox.isolation import Isolation
-from tasks.sandbox.reader import Unreadable, read
+from tasks.sandbox.reader import EditFailed, read
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.train import NO_CHECKPOINT, run_program
@@ -117,7 +117,7 @@ def meaning(files: Mapping[str, str]) -> dict[str, str]:
 
 @lru_cache(maxsize=4096)
 def _meaning_of(text: str) -> str:
-    with suppress(Unreadable):  # no Python, or no parser gets through it
+    with suppress(EditFailed):  # no Python, or no parser gets through it
         return read(meaning_of, text)
     return text
 

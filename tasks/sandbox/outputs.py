@@ -12,13 +12,12 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from environments import safe_open
 from environments.limits import Limits
+from environments.safe_open import open_file, open_folder, tolerantly
 from tasks.system import interrupt
 from tasks.system.redact import capped
 
@@ -55,18 +54,16 @@ def excess(out: Path, limits: Limits, besides: int = 0) -> str | None:
     """Why out/, with `besides` more bytes, exceeds the limits or has folders that cannot be read; None when it does
     not. Of an entry its length or its disk usage counts: a sparse file costs its reader its length.
     """
-    files = size = 0
-    with closing(_walk(out)) as entries:
-        for entry in entries:
-            files += 1
-            size += max(entry.status.st_size, entry.status.st_blocks * 512)
-            if closed := _closed(entry):
-                return closed
-            if files > limits.out_files:
-                most = f"{limits.out_files:,} files and folders"
-                return f"left more than {most} in out/: leave fewer, or raise out_files in [limits]"
-            if size > limits.out_gb * 2**30 - besides:
-                return f"left more than {limits.out_gb:g} GiB in out/: leave less, or raise out_gb in [limits]"
+    size = 0
+    for files, entry in enumerate(_walk(out), 1):
+        size += max(entry.status.st_size, entry.status.st_blocks * 512)
+        if closed := _closed(entry):
+            return closed
+        if files > limits.out_files:
+            most = f"{limits.out_files:,} files and folders"
+            return f"left more than {most} in out/: leave fewer, or raise out_files in [limits]"
+        if size > limits.out_gb * 2**30 - besides:
+            return f"left more than {limits.out_gb:g} GiB in out/: leave less, or raise out_gb in [limits]"
     return None
 
 
@@ -74,14 +71,12 @@ def fault(out: Path) -> str | None:
     """Why this tree cannot be kept, copied and judged as a checkpoint; None when it can."""
     if out.is_symlink() or not out.is_dir():
         return "replaced the folder out/: leave it where it is, and the checkpoint in it"
-    with closing(_walk(out)) as entries:
-        return next((why for entry in entries if (why := _closed(entry) or _fault(entry))), None)
+    return next((why for entry in _walk(out) if (why := _closed(entry) or _fault(entry))), None)
 
 
 def sizes(folder: Path) -> dict[str, int]:
     """The size of each regular file of a tree in bytes, by its path there; none where the folder cannot be read."""
-    with closing(_walk(folder)) as entries:
-        return {os.fsdecode(entry.path): entry.status.st_size for entry in entries if entry.is_file}
+    return {os.fsdecode(entry.path): entry.status.st_size for entry in _walk(folder) if entry.is_file}
 
 
 def checkpoint(out: Path) -> str | None:
@@ -92,18 +87,16 @@ def checkpoint(out: Path) -> str | None:
 def digest(folder: Path, without: bytes = b"") -> str:
     """SHA-256 over the names and contents of a tree's files and the targets of its links, `without` one name."""
     total = hashlib.sha256()
-    with closing(_walk(folder)) as entries:
-        for entry in entries:
-            if entry.path != without and (content := _content(entry)):
-                total.update(entry.path + b"\0" + content.encode() + b"\n")
+    for entry in _walk(folder):
+        if entry.path != without and (content := _content(entry)):
+            total.update(entry.path + b"\0" + content.encode() + b"\n")
     return total.hexdigest()
 
 
 def newest(out: Path) -> float:
     """Modification time of the newest checkpoint file, as Unix time; 0 when there is none."""
-    with closing(_walk(out)) as entries:
-        files = (entry for entry in entries if entry.is_file and entry.path != PROGRESS)
-        return max((entry.status.st_mtime for entry in files), default=0.0)
+    files = (entry for entry in _walk(out) if entry.is_file and entry.path != PROGRESS)
+    return max((entry.status.st_mtime for entry in files), default=0.0)
 
 
 def _closed(entry: _Entry) -> str | None:
@@ -137,9 +130,7 @@ def _astray(entry: _Entry) -> str | None:
     """Why a link may lead out of out/. `..` is allowed only at the beginning of its target: a name before it may be a
     link itself.
     """
-    target = ""
-    with safe_open.tolerating():  # by now it may be something else
-        target = os.readlink(entry.name, dir_fd=entry.folder)
+    target = tolerantly(os.readlink, entry.name, dir_fd=entry.folder) or ""  # by now it may be something else
     parts = [part for part in target.split("/") if part not in ("", ".")]
     up = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
     if target.startswith("/") or up > entry.path.count(b"/") or ".." in parts[up:]:
@@ -151,35 +142,27 @@ def _astray(entry: _Entry) -> str | None:
 def _content(entry: _Entry) -> str | None:
     """SHA-256 of a file's content, or a link's target; None for other entries and those that cannot be read."""
     interrupt.check()
-    file = None
-    with safe_open.tolerating():
-        if stat.S_ISLNK(entry.status.st_mode):
-            return "-> " + os.readlink(os.fsencode(entry.name), dir_fd=entry.folder).hex()
-        if entry.is_file:
-            file = safe_open.open_file(entry.name, entry.folder)
+    if stat.S_ISLNK(entry.status.st_mode):
+        target = tolerantly(os.readlink, os.fsencode(entry.name), dir_fd=entry.folder)
+        return None if target is None else f"-> {target.hex()}"
+    file = tolerantly(open_file, entry.name, entry.folder) if entry.is_file else None
     if file is None:
         return None
     with file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _walk(
-    folder: Path | str, around: int | None = None, within: bytes = b"", level: int = 1
-) -> Generator[_Entry, None, None]:
+def _walk(folder: Path | str, around: int | None = None, within: bytes = b"", level: int = 1) -> Iterator[_Entry]:
     """Every entry down to DEPTH, a folder before its content, sorted by name. Each folder is entered from the one
     `around` it: a path of thousands of names is too long for any system call, and `..` of a folder that was moved
-    leads elsewhere.
+    leads elsewhere. A walk that is abandoned closes its folders.
     """
-    opened = None
-    with safe_open.tolerating():  # it is no folder any more, or cannot be read
-        opened = safe_open.open_folder(folder, around)
-    if opened is None:
+    opened = tolerantly(open_folder, folder, around)
+    if opened is None:  # it is no folder any more, or cannot be read
         return
     try:
         for name in sorted(os.listdir(opened), key=os.fsencode):  # noqa: PTH208 (of a descriptor)
-            status = None
-            with safe_open.tolerating():
-                status = os.stat(name, dir_fd=opened, follow_symlinks=False)
+            status = tolerantly(os.stat, name, dir_fd=opened, follow_symlinks=False)
             if status is None:
                 continue
             path = within + os.fsencode(name)

@@ -199,13 +199,14 @@ class ResourceUsage:
 class Program:
     """One program, from its start to the end of the last of its processes.
 
-    Its standard error goes to `log`, and its standard output too unless `pipes` is set. Use it in the thread
-    that creates it: to the kernel, the end of that thread is the end of the engine. Raises NotAProgram and CannotStart.
+    Its standard error goes to `log`, and its standard output too unless `pipes` is set. `variables`: all that it has,
+    in place of the usual ones. Use it in the thread that creates it: to the kernel, the end of that thread is the end
+    of the engine. Raises NotAProgram and CannotStart.
     """
 
     def __init__(
         self, command: Sequence[str], *, cwd: Path, log: Path, marker: str, level: Level, view: VisiblePaths,
-        limits: Limits, pipes: bool = False, slot: Slot = NOWHERE,
+        limits: Limits, pipes: bool = False, slot: Slot = NOWHERE, variables: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         self.marker, self.slot, self.limits = marker, slot, limits
         self._told: dict[str, Any] = {}
@@ -218,11 +219,9 @@ class Program:
         self._disk = log.parent.stat().st_dev
         self._wrapped, self._writable = level == "bwrap", view.writable
         self._group: cgroup.Group | None = None
-        environment = child_environment(
-            confinement.HOME if self._wrapped else str(self._scratch), marker, view.python.executable
-        )
-        environment |= slot.variables(view.gpu)
-        argv = [find_program(command[0], cwd, environment["PATH"], view.python.executable), *command[1:]]
+        python, home = view.python.executable, confinement.HOME if self._wrapped else str(self._scratch)
+        environment = variables or child_environment(home, marker, python) | slot.variables(view.gpu)
+        argv = [find_program(command[0], cwd, environment.get("PATH", os.defpath), python), *command[1:]]
         if (free := shutil.disk_usage(self._place).free) < DISK_RESERVE:
             needs = f"a trial needs {DISK_RESERVE // MIB}"
             raise CannotStart(f"the disk of {self._place} has {free // MIB} MiB left, {needs}")
@@ -239,7 +238,7 @@ class Program:
             raise
 
     def _start(
-        self, argv: list[str], environment: dict[str, str], level: Level, view: VisiblePaths, cwd: Path, pipes: bool
+        self, argv: list[str], environment: Mapping[str, str], level: Level, view: VisiblePaths, cwd: Path, pipes: bool
     ) -> None:
         """Start the supervisor, and wait until it reports that the program runs."""
         self._cleanup.callback(file_trees.remove, self._scratch)
@@ -249,45 +248,43 @@ class Program:
         if groups := cgroup.find():
             self._group = groups.make(allowed_memory(self.limits), self.limits.processes)
             self._cleanup.callback(self._group.remove)
-        plan |= {
-            "env": environment, "cores": self.slot.cores, "cgroups": self._group.entrances if self._group else [],
-            "rlimits": rlimits(self.limits, level, self._group is not None, view.gpu),
-        }  # fmt: skip
         self._selector = selectors.DefaultSelector()
         self._cleanup.callback(self._selector.close)
-        self._launch(plan, cwd, pipes)
+        self._report, say = os.pipe()
+        self._cleanup.callback(os.close, self._report)
+        plan |= {
+            "env": dict(environment), "cores": self.slot.cores,
+            "cgroups": self._group.entrances if self._group else [],
+            "rlimits": rlimits(self.limits, level, self._group is not None, view.gpu),
+            "engine": os.getpid(), "report": say,
+        }  # fmt: skip
+        # Not on a command line, which everybody can read: a variable may be a key.
+        with os.fdopen(say, "wb"), os.fdopen(os.memfd_create("plan"), "w+") as told:
+            json.dump(plan, told)
+            told.seek(0)
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-B", supervisor.__file__, str(told.fileno())], cwd=cwd, bufsize=0,
+                env={SUPERVISOR: self.marker, ENGINE: this_engine(), **passed_on()}, start_new_session=True,
+                pass_fds=(say, told.fileno()), stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
+            )  # fmt: skip
+        self._cleanup.enter_context(self.process)
+        self._cleanup.callback(self._end_supervisor)
         self._selector.register(self._report, selectors.EVENT_READ)
         self._take_in(SUPERVISOR_SECONDS)
         noise = self.process.stderr or self.process.stdout
         assert noise is not None
         os.set_blocking(noise.fileno(), False)  # the program can open this pipe too, and empty it before us
         self._selector.register(noise, selectors.EVENT_READ)
-        told = self._told
-        if "started" in told:
+        if "started" in self._told:
             return
         self.kill()  # where it hangs or has died, a program that it may have started must not run on unsupervised
         said = " ".join(self._log.tail()[-3:])
-        why = told.get("why") or f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {said}"
-        if told.get("executing") and not self._wrapped:
-            raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
-        raise CannotStart(f"cannot start {plan['argv'][0]!r}: {why}")
-
-    def _launch(self, plan: Mapping[str, Any], cwd: Path, pipes: bool) -> None:
-        """Start the supervisor's process. It is ended, and then its pipes and its report are closed."""
-        self._report, say = os.pipe()
-        self._cleanup.callback(os.close, self._report)
-        told = json.dumps({**plan, "engine": os.getpid(), "report": say})
-        try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", supervisor.__file__, told], cwd=cwd, bufsize=0,
-                env={SUPERVISOR: self.marker, ENGINE: this_engine(), **passed_on()}, start_new_session=True,
-                pass_fds=(say,), stdin=subprocess.PIPE if pipes else subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
-            )  # fmt: skip
-        finally:
-            os.close(say)
-        self._cleanup.enter_context(self.process)
-        self._cleanup.callback(self._end_supervisor)
+        failed = f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {said}"
+        fault = f"{plan['argv'][0]!r}: {self._told.get('why', failed)}"
+        if self._told.get("executing") and not self._wrapped:
+            raise NotAProgram(f"cannot execute {fault}")
+        raise CannotStart(f"cannot start {fault}")
 
     @property
     def _status(self) -> int | None:

@@ -22,7 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar, cast
+from typing import TypeVar, TypeVarTuple, cast
 
 from tasks.sandbox import supervisor
 
@@ -36,26 +36,25 @@ WALL_SECONDS = 60.0
 ROOT = Path(__file__).parents[2]
 BEGIN = "import sys; sys.path.append(sys.argv[1]); from tasks.sandbox.reader import main; main()"
 
-P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
-class Unreadable(Exception):
-    """A text that could not be read: the reason that the function states, or the limit that it has met."""
+class EditFailed(Exception):
+    """Foreign text, such as an edit, cannot be read, does not apply or is not allowed: what, where and why."""
 
 
-def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
+def read(function: Callable[[*Ts], T], *values: *Ts) -> T:
     """The result of a function of a module that imports only the standard library, run in a process with limits.
 
-    Values and result are JSON. An exception of ours that the function raises is a refusal.
+    Values and result are JSON.
 
     Raises:
-        Unreadable: the function refuses the text, or needs more time, memory or depth than it may.
+        EditFailed: the function raises it, or any other exception, or needs more time, memory or depth than it may.
         CannotStart: the machine could not run it, or not in time.
     """
     from tasks.sandbox.program import CannotStart  # with packages that the reader's process does not have
 
-    assert not none, "values are given by position"
     question = json.dumps([function.__module__, function.__name__, values]).encode()
     try:
         with tempfile.TemporaryDirectory(prefix="nightshift-read-") as scratch:
@@ -69,12 +68,12 @@ def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
     if done.returncode == -signal.SIGKILL:
         raise CannotStart("foreign text was being read when the reader was killed: is the machine out of memory?")
     if done.returncode == -signal.SIGXCPU:
-        raise Unreadable(f"the text takes more than {CPU_SECONDS} s of processor time to be read")
+        raise EditFailed(f"the text takes more than {CPU_SECONDS} s of processor time to be read")
     if done.returncode:
-        raise Unreadable(f"the text crashes its parser (status {done.returncode}): it may be nested too deeply")
+        raise EditFailed(f"the text crashes its parser (status {done.returncode}): it may be nested too deeply")
     result, reason = json.loads(done.stdout)
     if reason is not None:
-        raise Unreadable(reason)
+        raise EditFailed(reason)
     return cast(T, result)
 
 
@@ -88,9 +87,9 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))  # SIGXCPU, and then SIGKILL
     try:
         answer = json.dumps([called(*values), None])
+    except EditFailed as wrong:
+        answer = json.dumps([None, str(wrong)])
     except Exception as wrong:  # noqa: BLE001 - whatever a text provokes is about that text
-        is_ours = type(wrong).__module__.startswith("tasks.")
-        why = f"the text cannot be read ({type(wrong).__name__}: {str(wrong)[:200]})"
-        answer = json.dumps([None, str(wrong) if is_ours else why])
+        answer = json.dumps([None, f"the text cannot be read ({type(wrong).__name__}: {str(wrong)[:200]})"])
     with os.fdopen(answers, "w") as pipe:
         pipe.write(answer)

@@ -1,6 +1,6 @@
 """The supervisor: a small process between the engine and one untrusted program, which it confines and outlives.
 
-    python -I -S supervisor.py PLAN   # {"argv": [...], "env": {...}, "engine": 123, "report": 5, ...}, as JSON
+    python -I -S supervisor.py 7      # from descriptor 7 comes the plan: {"argv": [...], "env": {...}, ...}, as JSON
 
 It forks; the child takes on the plan's limits and restrictions, and becomes the program. The supervisor is a child
 subreaper: every orphan of the program becomes its child, so it finds every descendant by its parent, whatever that did
@@ -22,6 +22,7 @@ import json
 import os
 import resource
 import signal
+import struct
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -45,15 +46,6 @@ TCP, SCOPES = 0b11, 0b11  # bind, connect; abstract Unix sockets and signals of 
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD}
-
-
-class _Beneath(ctypes.Structure):
-    _pack_ = 1
-    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
-
-
-class _Filter(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
 def main(plan: dict[str, Any]) -> None:
@@ -125,8 +117,7 @@ def _confine(plan: dict[str, Any], supervisor: int) -> None:
         _drop_capabilities()
         _landlock(**plan["landlock"])
         code = ctypes.create_string_buffer(filter, len(filter))
-        program = _Filter(len(code) // 8, ctypes.cast(code, ctypes.c_char_p))
-        _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
+        _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, struct.pack("HP", len(code) // 8, ctypes.addressof(code)))
     elif filter:
         memory = os.memfd_create("filter")
         os.write(memory, filter)
@@ -251,12 +242,14 @@ def _landlock(version: int, rules: list[tuple[str, bool]], network: bool, listed
     granted += [("/proc/self", READ), *((path, LIST) for path in listed)]  # the pid is known only here
     for path, right in granted:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        rule = _Beneath(right if os.path.isdir(path) else right & OF_FILES, place)
-        _check(_libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(rule), 0), f"Landlock rule for {path}")
+        rule = struct.pack("=Qi", right if os.path.isdir(path) else right & OF_FILES, place)
+        _check(_libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, rule, 0), f"Landlock rule for {path}")
         os.close(place)
     _check(_libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0), "Landlock")
     os.close(ruleset)
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    with open(int(sys.argv[1])) as told:
+        plan = json.load(told)
+    main(plan)

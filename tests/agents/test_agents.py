@@ -17,10 +17,10 @@ import pytest
 from environments import plugins
 from environments.plugins import Refused
 from environments.space import Float, Int
-from tasks.agents.working import SETTINGS, hear_claude, lay_out, read_back
-from tasks.editing.patches import EditFailed
+from tasks.editing.edits import EditFailed
 from tasks.propose import PROPOSERS
 from tasks.proposers import Proposer
+from tasks.proposers.agent import SETTINGS, hear_claude, lay_out, read_back
 from tasks.proposing.brief import NO_PROBLEM, Brief, Refusal, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.trial import Usage
 from tests.support import scripted_agent
@@ -181,7 +181,7 @@ def test_it_dies_with_its_engine(tmp_path: Path) -> None:
     program = scripted_agent.install(tmp_path / "bin", "claude", f"hang: {NAP}")
     command = SETTINGS["claude"].command("do it", "")
     code = (
-        "import os, sys; from pathlib import Path; from tasks.agents.working import run\nhere = Path(sys.argv[1])\n"
+        "import os, sys; from pathlib import Path; from tasks.proposers.agent import run\nhere = Path(sys.argv[1])\n"
         "run(sys.argv[2:], cwd=here, log=here / 'log.txt', variables=dict(os.environ), seconds=100)"
     )
     engine = [sys.executable, "-c", code, str(tmp_path), str(program), *command[1:]]

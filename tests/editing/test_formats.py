@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tasks.editing.edits import EditFailed
 from tasks.editing.formats import changed
-from tasks.editing.patches import EditFailed
 
 PROGRAM = """\
 import math

@@ -26,7 +26,7 @@ from tasks.sandbox import cgroup
 from tasks.sandbox.cgroup import STEM
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.program import CannotStart, Program, Stopped
-from tasks.sandbox.reader import Unreadable, read
+from tasks.sandbox.reader import EditFailed, read
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.train import run_program
@@ -210,7 +210,7 @@ def test_the_groups_of_a_dead_engine_are_swept_away_and_those_of_a_living_one_ar
     ],
 )
 def test_a_limit_that_is_met_is_the_reason(function: Callable[..., object], values: tuple[Any, ...], why: str) -> None:
-    with pytest.raises(Unreadable, match=f"^the text .*{why}"):
+    with pytest.raises(EditFailed, match=f"^the text .*{why}"):
         read(function, *values)
     assert read(copy.copy, 1) == 1, "the next one is read"
 
@@ -218,9 +218,9 @@ def test_a_limit_that_is_met_is_the_reason(function: Callable[..., object], valu
 def test_a_value_comes_back_as_it_was_a_refusal_is_told_as_it_is_and_any_other_exception_with_its_kind() -> None:
     value = {"a": [1, 2.5, None, True, "\u00e9\ud800\n", "x" * 2**22], "b": {}}
     assert read(copy.copy, value) == value
-    with pytest.raises(Unreadable, match=r"^(?!the text)"):
+    with pytest.raises(EditFailed, match=r"^(?!the text)"):
         read(patches.patched, {"a.py": "x\n"}, "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-y\n+z\n")
-    with pytest.raises(Unreadable, match="KeyError: 'x'"):
+    with pytest.raises(EditFailed, match="KeyError: 'x'"):
         read(operator.getitem, {}, "x")
 
 

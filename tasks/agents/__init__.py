@@ -1,1 +1,0 @@
-"""Coding agents: how they are started, what they are handed, and what they leave."""
