@@ -149,12 +149,16 @@ def test_earlier_trials_are_read_as_they_were_written_and_a_line_that_is_none_is
 SPACE = QUADRATIC[QUADRATIC.index("[space.x]") :]
 
 
-def test_the_template_and_the_readmes_ten_lines_have_no_warning(tmp_path: Path) -> None:
+def test_the_template_the_readmes_ten_lines_a_switch_and_a_dotted_name_have_no_warning(tmp_path: Path) -> None:
     (toml,) = re.findall(r"```toml\n(.*?)```", (Path(__file__).parents[2] / "README.md").read_text(), re.DOTALL)
     (tmp_path / "environment.toml").write_text(toml)
     assert warnings(environments.load(tmp_path)) == []
     write_environment(tmp_path / "fresh")
     assert warnings(environments.load(tmp_path / "fresh")) == []
+    switch = '\n[space.amp]\ntype = "choice"\nvalues = [true, false]\ndefault = false\n'
+    dotted = '[space."model.lr"]\ntype = "float"\nlow = 0.0\nhigh = 1.0\ndefault = 0.5\n'
+    toml = QUADRATIC.replace("--x {x}", "--x {x} {amp:--amp} --model.lr {model.lr}") + switch + dotted
+    assert warnings(environments.load(quadratic(tmp_path / "quad", toml=toml))) == []
 
 
 @pytest.mark.parametrize(
@@ -177,10 +181,3 @@ def test_a_likely_mistake_is_warned_of_with_its_remedy(
     assert toml != QUADRATIC
     found = warnings(environments.load(quadratic(tmp_path / "quad", toml=toml)))
     assert len([one for one in found if warning in one and remedy in one]) == 1, found
-
-
-def test_a_switch_and_a_dotted_name_are_read_in_a_command(tmp_path: Path) -> None:
-    switch = '\n[space.amp]\ntype = "choice"\nvalues = [true, false]\ndefault = false\n'
-    dotted = '[space."model.lr"]\ntype = "float"\nlow = 0.0\nhigh = 1.0\ndefault = 0.5\n'
-    toml = QUADRATIC.replace("--x {x}", "--x {x} {amp:--amp} --model.lr {model.lr}") + switch + dotted
-    assert warnings(environments.load(quadratic(tmp_path / "quad", toml=toml))) == []

@@ -60,15 +60,13 @@ def blank():
 
 RECORDER = """
 record = open("frames.bin", "wb")
-with open("hello.json", "w") as file:
-    json.dump(hello, file)
 ready()
 for active, start, (column,) in frames():
     record.write(active.tobytes() + start.tobytes() + column.tobytes())
     record.flush()
     answer(*blank())
 """
-"""Keeps everything it is sent: hello.json, and the frames of a space with one leaf in frames.bin."""
+"""Keeps the frames that it is sent, of a space with one leaf, in frames.bin."""
 
 SAMPLER = """
 draw = np.random.default_rng(hello["seed"])
