@@ -12,7 +12,6 @@ import environments
 from environments import earlier_trials
 from environments.earlier_trials import EarlierTrial
 from environments.plugins import Refused
-from environments.space import Value
 from flows.cli.problems import write_environment
 from flows.cli.validation import warnings
 from flows.spec.environment import checked_environment
@@ -96,19 +95,6 @@ NASTY = "a b; rm -rf / {x} $(id) 'q"
 def test_a_name_may_have_dots_and_a_truth_value_may_be_a_switch(command: str, words: list[str]) -> None:
     values = {"model.lr": 0.1, "seed": 7, "amp": True, "dry": False, "prepared": "", "nasty": NASTY}
     assert fill(command, values) == words
-
-
-@pytest.mark.parametrize(
-    ("params", "why"),
-    [
-        ({"learning_rat": 0.1}, "unknown parameter 'learning_rat'. Did you mean 'learning_rate'? Available:"),
-        ({"num_envs": 9}, "parameter 'num_envs' must be one of [8, 16, 32], got 9"),
-        ({"hidden": 128}, "parameter 'hidden' is fixed at 64 in cartpole, got 128"),
-    ],
-)  # fmt: skip
-def test_a_proposal_outside_the_space_is_refused(params: dict[str, Value], why: str) -> None:
-    with pytest.raises(Refused, match=re.escape(why)):
-        environments.named("cartpole").complete(params)
 
 
 def test_a_missing_module_is_refused_with_the_command_that_installs_it(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from environments.judges.command import RESULT_BYTES, Command
 from environments.judges.control import Control
 from environments.score import Score
 from tests.support import act_programs as policies
-from tests.support.act_programs import PRELUDE, PipeCandidate, at_step
+from tests.support.act_programs import PRELUDE, PipeCandidate
 from tests.support.processes import own_children, wait_for
 
 JUDGES = plugins.names("environments.judges")
@@ -90,7 +90,7 @@ def test_what_cannot_be_judged_is_refused_with_the_remedy(fields: dict[str, Any]
 
 
 def test_nested_spaces_cross_in_sorted_order_and_every_leaf_keeps_its_values(tmp_path: Path) -> None:
-    assert judged(policies.SORTER, tmp_path, id=f"{ENVIRONMENTS}:Nest-v0").units == (24.0,) * 8
+    assert judged(policies.SORTER, tmp_path, id=f"{ENVIRONMENTS}:Nest-v0").units == (6.0,) * 8
     hello = json.loads((tmp_path / "hello.json").read_text())
     assert hello["observation"] == [
         {"path": "a", "dtype": "<f8", "shape": [2]},
@@ -168,24 +168,19 @@ def test_only_the_stated_mode_counts_and_over_sources_the_weighted_mean_of_their
     assert score.also == means | {"return/deterministic": mean, "return/sampled": 0.0}
 
 
-# Control: policies and environments that misbehave
-
-CHOICE = {"action": spaces.Dict(gas=spaces.Tuple([spaces.Discrete(3, start=5)]))}
-
-
-@pytest.mark.parametrize(
-    ("program", "fields", "words"),
-    [
-        (at_step(1, "column[:] = 5; column[4] = 8"), {"id": f"{ENVIRONMENTS}:Spaces-v0", "kwargs": CHOICE}, "for action 'gas/0' in lane 4 at step 1"),
-        (at_step(0, "pass"), {"kwargs": {"does": "self.reward = np.nan"}}, "^the environment returned reward nan in lane 0 at step 3$"),
-    ],
-)  # fmt: skip
-def test_what_goes_wrong_has_a_reason_and_no_score(
-    program: str, fields: dict[str, Any], words: str, tmp_path: Path
-) -> None:
+def test_an_action_that_is_none_has_a_reason_with_its_place_and_no_score(tmp_path: Path) -> None:
     """Further answers that are none: tests/red_team/test_judge.py."""
-    with pytest.raises(Misbehaved, match=words):
-        judged(program, tmp_path, **fields)
+    body = """
+ready()
+for active, start, columns in frames():
+    column, *_ = blank()
+    column[:] = 5
+    column[4] = 8
+    answer(column)
+"""
+    choice = {"action": spaces.Dict(gas=spaces.Tuple([spaces.Discrete(3, start=5)]))}
+    with pytest.raises(Misbehaved, match="for action 'gas/0' in lane 4 at step 1"):
+        judged(body, tmp_path, id=f"{ENVIRONMENTS}:Spaces-v0", kwargs=choice)
     assert not own_children("environments.judges._process")
 
 
@@ -257,6 +252,7 @@ def play(lanes: ForeignProcess) -> None:
 @pytest.mark.parametrize(
     ("does", "reason"),
     [
+        ("self.reward = np.nan", "the environment returned reward nan in lane 0 at step 3"),
         ("sys.exit(0)", "the environment failed in lane 0 at step 3: SystemExit: 0"),
         ("os._exit(7)", "the environment's process ended with status 7; it printed last: imported an episode begins"),
         ("os.fork() and os._exit(7); time.sleep(60)", "ended with status 7"),

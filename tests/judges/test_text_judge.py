@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -111,17 +112,11 @@ def exam(folder: Path, rows: Iterable[dict[str, Any]], seed: int = 7, **more: An
 
 def stand_in(folder: Path) -> Path:
     """A command `vllm`, beside a Python that has the module above."""
-    own = folder / "bin"
-    own.mkdir(parents=True, exist_ok=True)
-    (own / "vllm.py").write_text(VLLM)
-    (own / "run.py").write_text(
-        "import runpy, sys\nsys.argv = [word for word in sys.argv[1:] if word not in ('-I', '-B')]\n"
-        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
-    )
-    for name in ("vllm", "python"):
-        (own / name).write_text(f'#!/bin/sh\nexec {sys.executable} -B {own}/run.py "$@"\n')
-        (own / name).chmod(0o755)
-    return own / "vllm"
+    venv.create(folder / "venv", symlinks=True)
+    (packages,) = (folder / "venv").glob("lib/python3*/site-packages")
+    (packages / "vllm.py").write_text(VLLM)
+    (command := folder / "venv/bin/vllm").touch(0o755)
+    return command
 
 
 def hollow_model(folder: Path) -> Path:
@@ -319,13 +314,13 @@ def test_vllm_runs_in_the_sandbox_which_ends_what_it_leaves_behind(tmp_path: Pat
     hollow_model(tmp_path / "trial" / "out" / "model")
     vllm = stand_in(tmp_path)
     settings = f'backend = "vllm"\nvllm = {json.dumps(str(vllm))}\nvllm_args = {{mode = "orphan"}}'
-    given = environment(tmp_path, settings, (vllm.parent,))
+    given = environment(tmp_path, settings, (vllm.parents[1],))
     score, place = judged_run(given, tmp_path)
     assert score.error is None and {*alive(ORPHAN)} <= before
     assert score.units == (1.0,) * 3
     assert len((place.judged / "answers.jsonl").read_text().splitlines()) == 3
-    model, python = tmp_path / "trial/out/model", stand_in(tmp_path).with_name("python")
-    (told,) = generate("vllm", model, request("1"), python=python, vllm_args={"mode": "fails"})[0]
+    model = tmp_path / "trial/out/model"
+    (told,) = generate("vllm", model, request("1"), python=vllm.with_name("python"), vllm_args={"mode": "fails"})[0]
     assert told["failed"].startswith("did not start: vLLM: ValueError: Free memory on device")
 
 

@@ -46,7 +46,7 @@ SETTINGS: dict[str, Value] = {
 SPEAK = (
     PRELUDE
     + r"""
-import pathlib, pickle, select, signal, struct, subprocess
+import pathlib, select, signal, struct, subprocess
 config = json.loads(pathlib.Path("config.json").read_text())
 OUT, READY = pathlib.Path(config["out"]), b'{"ready": true}\n'
 shown = frames()
@@ -111,18 +111,9 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Score:
     return score
 
 
-NO_ANSWER, TOO_MUCH = "step 1: did not answer within 0.5 s", "wrote more than its answers"
-HASTE: dict[str, Value] = {"control.answer_seconds": 0.5}
 ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
     ("prints a score", "say(b'score: 500.0\\n')\nplay()", "handshake: answered 'score: 500.0' instead of", {}),
-    ("floods its answers", "say(READY)\nwhile True: say(bytes(2**16))", TOO_MUCH, {}),
-    (
-        "sends a pickle",
-        "class Bomb:\n    def __reduce__(self): return open, (str(OUT.parents[2] / 'canary'), 'w')\n"
-        "say(READY)\nsay(pickle.dumps(Bomb()))\ntime.sleep(60)",
-        TOO_MUCH,
-        {},
-    ),
+    ("floods its answers", "say(READY)\nwhile True: say(bytes(2**16))", "wrote more than its answers", {}),
     (
         "answers what is no number and would survive every comparison",
         "say(READY)\nos.read(0, 14 * lanes)\nsay(struct.pack('<4f', 0, 0, float('nan'), 0))\ntime.sleep(60)",
@@ -132,8 +123,8 @@ ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
     (
         "says it byte by byte",
         "say(READY)\nnext(shown)\nfor _ in range(8 * lanes):\n    say(b'\\0')\n    time.sleep(0.2)",
-        NO_ANSWER,
-        HASTE,
+        "step 1: did not answer within 0.5 s",
+        {"control.answer_seconds": 0.5},
     ),
 ]
 
@@ -142,7 +133,7 @@ ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
 def test_red_team_an_answer_that_is_none_is_a_crash_that_says_so(
     tmp_path: Path, level: Level, what: str, act: str, reason: str, settings: dict[str, Value]
 ) -> None:
-    """Scores and pickles instead of frames, too many bytes, too few or too late: no score, nothing unpickled, and the
+    """Scores instead of frames, too many bytes, too few or too late: no score, nothing unpickled, and the
     engine reads no more than the answer that is due."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     score, place = judged(tmp_path, act, level, **settings)

@@ -15,7 +15,7 @@ import pytest
 
 from tasks.sandbox import cgroup, confinement
 from tasks.sandbox.confinement import Level
-from tests.support.levels import SANDBOXED, WORKING
+from tests.support.levels import WORKING
 from tests.support.red_team import PRELUDE, VARIABLE, Ground, attack, neighbours
 
 TRY = """
@@ -124,11 +124,17 @@ memory of the user, leaving its namespaces, the clock, keys, doors of the kernel
 terminal, speaking for its keeper, files that others open, running before everybody else, staying when memory is short."""
 
 
-@pytest.mark.parametrize("level", SANDBOXED)
+@pytest.mark.parametrize("level", WORKING)
 def test_red_team_reaching_other_processes_and_the_kernel(tmp_path: Path, level: Level) -> None:
     """Each was tried and refused. After signals to every number that a process may have and to the owner of a socket,
-    and typing, the victim lives, nobody was signalled, no secret is out."""
+    and typing, the victim lives, nobody was signalled, no secret is out. Without a sandbox signals and terminals are the
+    user's."""
     with neighbours(Ground.lay(tmp_path)) as around:
+        if level == "none":
+            attack(around.ground, CONTROL, level, targets=around.targets())
+            assert around.signals == [signal.SIGURG] and around.typed().startswith(b"typed")
+            assert around.victim.wait(5) == -signal.SIGKILL
+            return
         assault = attack(around.ground, TRY, level, targets=around.targets() | {"stated": STATED})
         assert around.victim.poll() is None and around.signals == [] and around.typed() == b""
     attempts, groups = assault.attempts, cgroup.find()
@@ -149,15 +155,6 @@ def test_red_team_reaching_other_processes_and_the_kernel(tmp_path: Path, level:
     user = confinement.NOBODY if level == "bwrap" else os.geteuid()
     assert set(str(attempts["Uid"].got).split()) == {str(user)}
     assert attempts["oom"].got == "800", "it is the first to be killed"
-
-
-def test_red_team_without_a_sandbox_its_neighbours_are_reached(tmp_path: Path) -> None:
-    """What holds above is held by the sandbox: at none signals and terminals are the user's."""
-    with neighbours(Ground.lay(tmp_path)) as around:
-        attack(around.ground, CONTROL, "none", targets=around.targets())
-        assert around.signals == [signal.SIGURG]
-        assert around.typed().startswith(b"typed")
-        assert around.victim.wait(5) == -signal.SIGKILL
 
 
 # The red team against the files: what is not a program's own it can neither read nor change.
@@ -189,6 +186,7 @@ for name in ("environ", "cmdline", f"fd/{TARGETS['victim fd']}", "root" + TARGET
 attempt("victim's mem", lambda: os.pread(os.open(f"{victim}/mem", os.O_RDONLY), 100, TARGETS["address"]))
 for name in ("environ", "maps"):
     attempt("engine's " + name, lambda: read(f"/proc/{TARGETS['engine']}/{name}"))
+attempt("listed", lambda: read(TARGETS["listed"]))
 def keep(name, data): (OUT / name).write_bytes(data)
 attempt("variables", lambda: keep("variables", str(os.environ).encode()))
 attempt("keeper's variables", lambda: keep("keepers", read(f"/proc/{os.getppid()}/environ")))
@@ -237,23 +235,28 @@ model()
 """
 
 
-MINE = {"variables", "keeper's variables", "descriptors"}
-"""What a program reads of itself; the secret must not be in it."""
+MINE = {"listed", "variables", "keeper's variables", "descriptors"}
+"""What a program reads of itself, or is given by its environment; the secret must not be in it."""
 
 
 @pytest.mark.parametrize("level", WORKING)
 def test_red_team_reading_what_is_not_its_own(tmp_path: Path, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge, seeds, results, another trial, keys, the home, a process of the user and the engine itself: by their
     paths, by links and /proc. Without a sandbox everything but another's memory comes out. No
-    variable and no open file of the engine, which hold the secret too, is inherited, at any level."""
-    with neighbours(Ground.lay(tmp_path)) as around, around.ground.judge.open() as held:
+    variable and no open file of the engine, which hold the secret too, is inherited, at any level. What its environment
+    lists as readable, beside the judge, is read."""
+    ground = Ground.lay(tmp_path)
+    (listed := ground.environment / "data/rows").parent.mkdir()
+    listed.write_text("given")
+    with neighbours(ground) as around, ground.judge.open() as held:
         os.set_inheritable(held.fileno(), True)
         for name in (VARIABLE, "PREFECT_API_KEY"):
-            monkeypatch.setenv(name, around.ground.secret)
-        assault = attack(around.ground, READ, level, targets=around.targets())
-    secret, attempts = assault.ground.secret, {k: v for k, v in assault.attempts.items() if k not in MINE}
+            monkeypatch.setenv(name, ground.secret)
+        targets = around.targets() | {"listed": str(listed)}
+        assault = attack(ground, READ, level, targets=targets, settings={"readable": ["data"]})
+    secret, attempts = ground.secret, {k: v for k, v in assault.attempts.items() if k not in MINE}
     assert assault.run.status == "finished", assault.run.error
-    assert assault.attempts.keys() >= MINE
+    assert assault.attempts.keys() >= MINE and assault.attempts["listed"].got == "b'given'"
     paths = [assault.place.out / name for name in ("variables", "keepers", "descriptors")]
     text = "".join(path.read_text() for path in paths if path.exists())
     assert paths[0].exists() and paths[2].exists() and "PATH" in text

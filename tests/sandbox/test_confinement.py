@@ -11,46 +11,19 @@ from pathlib import Path
 
 import pytest
 
-import environments
 from environments.plugins import Refused
 from tasks.sandbox import confinement, isolation, seccomp
-from tasks.sandbox.confinement import Level, VisiblePaths
+from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.isolation import choose, why_not, working
 from tasks.system.home import home
 from tests.support.levels import SANDBOXED, WORKING
 from tests.support.sandboxed import answers
-from tests.support.toy import QUADRATIC, quadratic
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SYSTEM_GPU = [
     path for path in (Path("/dev/kmsg"), Path("/dev/loop0"), Path("/dev/hwrng"), Path("/dev/fuse")) if path.exists()
 ]
 """Devices that are no GPU's, but are as absent as one in a sandbox."""
-
-
-def environment(tmp_path: Path, more: str) -> environments.Environment:
-    folder = quadratic(tmp_path / "env", toml=more + QUADRATIC)
-    (folder / "data").mkdir()
-    (folder / "data/rows").write_text("given")
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared/rows").write_text("given too")
-    return environments.load(folder)
-
-
-@pytest.mark.parametrize("level", SANDBOXED)
-def test_what_an_environment_lists_is_readable_and_nothing_beside_it(tmp_path: Path, level: Level) -> None:
-    listed = environment(tmp_path, f"readable = ['data', '{tmp_path / 'shared/rows'}']\n")
-    view = confinement.of(listed, (), ())
-    assert view.readable == (tmp_path / "env/data", tmp_path / "shared/rows")
-    paths = ["env/data/rows", "shared/rows", "env/judge.py", "env/environment.toml", "env/fit.py"]
-    code = (
-        "import json, pathlib\n"
-        "def read(path):\n"
-        "    try: return pathlib.Path(path).read_text()\n"
-        "    except OSError: return None\n"
-        f"print(json.dumps([read(path) for path in {[str(tmp_path / path) for path in paths]}]))\n"
-    )
-    assert answers(tmp_path, level, code, view=view) == ["given", "given too", None, None, None]
 
 
 @pytest.mark.skipif(not SYSTEM_GPU, reason="this machine's /dev holds only what every program gets")

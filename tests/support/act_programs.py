@@ -87,18 +87,6 @@ for active, start, (a, b0, b1a, b1z) in frames():
 """Puts each observed leaf where the action wants it."""
 
 
-def at_step(step: int, wrong: str) -> str:
-    """A program that answers zeros, but at one step does `wrong` first (with `column`, its first action)."""
-    return f"""
-ready()
-for number, (active, start, columns) in enumerate(frames(), 1):
-    column, *_ = actions = blank()
-    if number == {step}:
-        {wrong}
-    answer(*actions)
-"""
-
-
 class PipeCandidate(PipedCandidate):
     """A command spoken to as the engine speaks to a candidate, without a sandbox; killed on leaving."""
 
