@@ -241,15 +241,6 @@ def test_a_reason_and_a_note_are_each_one_clean_line_without_secrets_and_of_boun
         assert "canary" not in said and len(said) < REASON_CHARACTERS + 40
 
 
-def test_the_budget_begins_when_the_program_says_that_it_is_ready(tmp_path: Path) -> None:
-    says = (
-        "import time\n(args.out / 'progress.jsonl').write_text('{\"ready\": true}\\n')\nwhile True: time.sleep(0.01)\n"
-    )
-    run = train(tmp_path, FIT + says, budget_seconds=0.6, startup_seconds=600)
-    assert run.status == "finished", run.error
-    assert 0.6 <= run.seconds < run.wall_seconds < 600
-
-
 def test_the_machine_is_at_fault_unless_an_edit_can_have_made_the_program_say_so(tmp_path: Path) -> None:
     """That is, unless the program itself may be edited, or settings are run as code."""
     at_fault = failing(failed="port in use: 8000 is held by process 7", retry=True)
