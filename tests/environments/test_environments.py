@@ -12,7 +12,6 @@ import environments
 from environments import earlier_trials
 from environments.earlier_trials import EarlierTrial
 from environments.plugins import Refused
-from environments.space import Value
 from flows.cli.problems import env_new
 from flows.cli.validation import warnings
 from flows.spec.environment import checked_environment
@@ -98,19 +97,6 @@ def test_a_name_may_have_dots_and_a_truth_value_may_be_a_switch(command: str, wo
     assert fill(command, values) == words
 
 
-@pytest.mark.parametrize(
-    ("params", "why"),
-    [
-        ({"learning_rat": 0.1}, "unknown parameter 'learning_rat'. Did you mean 'learning_rate'? Available:"),
-        ({"num_envs": 9}, "parameter 'num_envs' must be one of [8, 16, 32], got 9"),
-        ({"hidden": 128}, "parameter 'hidden' is fixed at 64 in cartpole, got 128"),
-    ],
-)  # fmt: skip
-def test_a_proposal_outside_the_space_is_refused(params: dict[str, Value], why: str) -> None:
-    with pytest.raises(Refused, match=re.escape(why)):
-        environments.named("cartpole").complete(params)
-
-
 def test_a_missing_module_is_refused_with_the_command_that_installs_it(tmp_path: Path) -> None:
     toml = QUADRATIC.replace("[limits]", '[requires]\nno_such_module = "pip install nothing"\n[limits]')
     with pytest.raises(Refused) as refused:
@@ -149,12 +135,19 @@ def test_earlier_trials_are_read_as_they_were_written_and_a_line_that_is_none_is
 SPACE = QUADRATIC[QUADRATIC.index("[space.x]") :]
 
 
-def test_the_template_and_the_readmes_ten_lines_have_no_warning(tmp_path: Path) -> None:
+def test_the_template_the_readmes_ten_lines_a_switch_and_a_dotted_name_have_no_warning(tmp_path: Path) -> None:
     (toml,) = re.findall(r"```toml\n(.*?)```", (Path(__file__).parents[2] / "README.md").read_text(), re.DOTALL)
     (tmp_path / "environment.toml").write_text(toml)
     assert warnings(environments.load(tmp_path)) == []
     env_new(tmp_path / "fresh")
     assert warnings(environments.load(tmp_path / "fresh")) == []
+    switch = '\n[space.amp]\ntype = "choice"\nvalues = [true, false]\ndefault = false\n'
+    dotted = '[space."model.lr"]\ntype = "float"\nlow = 0.0\nhigh = 1.0\ndefault = 0.5\n'
+    toml = QUADRATIC.replace("--x {x}", "--x {x} {amp:--amp} --model.lr {model.lr}") + switch + dotted
+    assert warnings(environments.load(quadratic(tmp_path / "quad", toml=toml))) == []
+    always = FIT + "\nparser.add_argument('--amp', type=bool)"
+    (warning,) = warnings(environments.load(quadratic(tmp_path / "bool", always, toml=toml)))
+    assert "type=bool" in warning and "{amp:--amp}" in warning
 
 
 @pytest.mark.parametrize(
@@ -177,13 +170,3 @@ def test_a_likely_mistake_is_warned_of_with_its_remedy(
     assert toml != QUADRATIC
     found = warnings(environments.load(quadratic(tmp_path / "quad", toml=toml)))
     assert len([one for one in found if warning in one and remedy in one]) == 1, found
-
-
-def test_a_switch_and_a_dotted_name_are_read_in_a_command(tmp_path: Path) -> None:
-    switch = '\n[space.amp]\ntype = "choice"\nvalues = [true, false]\ndefault = false\n'
-    dotted = '[space."model.lr"]\ntype = "float"\nlow = 0.0\nhigh = 1.0\ndefault = 0.5\n'
-    toml = QUADRATIC.replace("--x {x}", "--x {x} {amp:--amp} --model.lr {model.lr}") + switch + dotted
-    assert warnings(environments.load(quadratic(tmp_path / "quad", toml=toml))) == []
-    always = FIT + "\nparser.add_argument('--amp', type=bool)"
-    (warning,) = warnings(environments.load(quadratic(tmp_path / "bool", always, toml=toml)))
-    assert "type=bool" in warning and "{amp:--amp}" in warning

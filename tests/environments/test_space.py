@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -69,34 +68,13 @@ def test_of_two_scores_the_one_whose_mean_is_better_has_more_utility_and_a_missi
 # Several sources
 
 
-@always
-@given(
-    sources=st.dictionaries(st.sampled_from("abc"), st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=9), min_size=1),
-    weight=st.floats(0.1, 10),
-)
-def test_the_score_over_sources_and_its_standard_error_are_those_of_the_weighted_mean(
-    sources: dict[str, list[float]], weight: float
-) -> None:
-    weights = {name: weight**at for at, name in enumerate(sources)}
-    score = Score.of_sources(sources, weights, True)
-    share = np.array(list(weights.values())) / sum(weights.values())
-    means, errors = zip(*((np.mean(u), np.std(u, ddof=1) / math.sqrt(len(u))) for u in sources.values()), strict=True)
-    assert score.value == pytest.approx(float(share @ means), abs=1e-6)
-    assert score.se == pytest.approx(math.sqrt(float(share**2 @ np.square(errors))), abs=1e-6)
-    assert score.also == pytest.approx({f"source/{name}": np.mean(u) for name, u in sources.items()}, abs=1e-6)
-    assert score.units == tuple(itertools.chain(*sources.values()))
-    assert score.n == len(score.units)
+def test_the_standard_error_over_sources_is_that_of_the_weighted_mean() -> None:
+    score = Score.of_sources({"a": [1.0, 3.0], "b": [5.0, 5.0, 8.0]}, {"a": 1, "b": 3}, True)
+    assert (score.value, score.n) == (pytest.approx((2 + 3 * 6) / 4), 5)
+    assert score.se == pytest.approx(math.hypot(1 * 1, 3 * 1) / 4)  # each mean's own is 1
 
 
-@pytest.mark.parametrize(
-    ("sources", "words"),
-    [
-        ({"a": [1.0]}, r"weights \['a', 'b'\]"),
-        ({"a": [], "b": [1.0]}, "at least one unit"),
-        ({"a": [1.0, math.nan], "b": [1.0]}, "unit 1 .*nan.*finite"),
-        ({"a": [math.inf], "b": [1.0]}, "unit 0 .*inf.*finite"),
-    ],
-)
-def test_sources_that_are_no_score_are_refused(sources: dict[str, list[float]], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Score.of_sources(sources, {"a": 1, "b": 1}, True)
+@pytest.mark.parametrize("units", [[], [1.0, math.nan], [math.inf]])
+def test_units_that_are_no_score_are_refused(units: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"at least one unit|only finite numbers"):
+        Score.of_sources({"a": units, "b": [1.0]}, {"a": 1, "b": 1}, True)

@@ -26,8 +26,8 @@ from environments.judges.command import RESULT_BYTES, Command
 from environments.judges.control import Control
 from environments.score import Score
 from tests.support import act_programs as policies
-from tests.support.act_programs import PRELUDE, PipeCandidate, at_step
-from tests.support.processes import own_children
+from tests.support.act_programs import PRELUDE, PipeCandidate
+from tests.support.processes import own_children, wait_for
 
 JUDGES = plugins.names("environments.judges")
 ENVIRONMENTS = "tests.support.judged_environments"
@@ -90,7 +90,7 @@ def test_what_cannot_be_judged_is_refused_with_the_remedy(fields: dict[str, Any]
 
 
 def test_nested_spaces_cross_in_sorted_order_and_every_leaf_keeps_its_values(tmp_path: Path) -> None:
-    assert judged(policies.SORTER, tmp_path, id=f"{ENVIRONMENTS}:Nest-v0").units == (24.0,) * 8
+    assert judged(policies.SORTER, tmp_path, id=f"{ENVIRONMENTS}:Nest-v0").units == (6.0,) * 8
     hello = json.loads((tmp_path / "hello.json").read_text())
     assert hello["observation"] == [
         {"path": "a", "dtype": "<f8", "shape": [2]},
@@ -130,60 +130,18 @@ def test_the_same_seed_gives_the_same_score_and_another_one_other_episodes(tmp_p
     assert set(first).isdisjoint(other)
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_both_modes_are_played_and_only_the_stated_one_counts(deterministic: bool, tmp_path: Path) -> None:
-    """This policy stands still with its noise taken away, and moves by 1 a step otherwise."""
+def test_what_goes_wrong_in_the_other_mode_costs_no_score(tmp_path: Path) -> None:
     body = """
-ready()
-for active, start, columns in frames():
-    column, *_ = blank()
-    column[:, 0] = np.where(hello["deterministic"], 0.0, 1.0)
-    answer(column)
-"""
-    score = judged(body, tmp_path, deterministic=deterministic, other_episodes=3)
-    still, moving = score.also["return/deterministic"], score.also["return/sampled"]
-    assert score.n == len(score.units) == 8
-    assert score.value == (still if deterministic else moving)
-    assert still != moving
-
-
-@pytest.mark.parametrize("wrong", ["column[active] = np.nan", "os._exit(1)"])
-def test_what_goes_wrong_in_the_other_mode_costs_no_score(wrong: str, tmp_path: Path) -> None:
-    body = f"""
 ready()
 for active, start, columns in frames():
     column, *_ = actions = blank()
     column[:, 0] = 1
     if not active[:8].any():
-        {wrong}
+        column[active] = np.nan
     answer(*actions)
 """
     score = judged(body, tmp_path, other_episodes=3)
     assert len(score.units) == 8 and list(score.also) == ["return/deterministic"]
-
-
-# Control: policies and environments that misbehave
-
-CHOICE = {"action": spaces.Dict(gas=spaces.Tuple([spaces.Discrete(3, start=5)]))}
-
-
-@pytest.mark.parametrize(
-    ("program", "fields", "words"),
-    [
-        (at_step(1, "column[:] = 5; column[4] = 8"), {"id": f"{ENVIRONMENTS}:Spaces-v0", "kwargs": CHOICE}, "for action 'gas/0' in lane 4 at step 1"),
-        (at_step(0, "pass"), {"kwargs": {"does": "self.reward = np.nan"}}, "^the environment returned reward nan in lane 0 at step 3$"),
-    ],
-)  # fmt: skip
-def test_what_goes_wrong_has_a_reason_and_no_score(
-    program: str, fields: dict[str, Any], words: str, tmp_path: Path
-) -> None:
-    """Further answers that are none: tests/red_team/test_judge.py."""
-    with pytest.raises(Misbehaved, match=words):
-        judged(program, tmp_path, **fields)
-    assert not own_children("environments.judges._process")
-
-
-# Control: several sources
 
 
 TWO = {"short": {"kwargs": {"length": 4}}, "long": {"kwargs": {"length": 9}, "weight": 3}}
@@ -198,16 +156,32 @@ for active, start, columns in frames():
 """Earns 1 a step, and nothing where it is to sample."""
 
 
-def test_the_score_over_sources_is_the_weighted_mean_of_their_means(tmp_path: Path) -> None:
-    score = judged(ONES, tmp_path, sources=TWO, other_episodes=4)
-    assert score.units == (4.0,) * 4 + (9.0,) * 4
-    assert (score.value, score.n, score.se) == ((4 + 3 * 9) / 4, 8, 0.0)
-    assert score.also == {
-        "return/deterministic": score.value,
-        "return/sampled": 0.0,
-        "source/short": 4.0,
-        "source/long": 9.0,
-    }
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_only_the_stated_mode_counts_and_over_sources_the_weighted_mean_of_their_means(
+    deterministic: bool, tmp_path: Path
+) -> None:
+    score = judged(ONES, tmp_path, sources=TWO, other_episodes=4, deterministic=deterministic)
+    mean = (4 + 3 * 9) / 4
+    assert score.units == ((4.0,) * 4 + (9.0,) * 4 if deterministic else (0.0,) * 8)
+    assert (score.value, score.n, score.se) == (mean if deterministic else 0.0, 8, 0.0)
+    means = {"source/short": 4.0, "source/long": 9.0} if deterministic else {"source/short": 0.0, "source/long": 0.0}
+    assert score.also == means | {"return/deterministic": mean, "return/sampled": 0.0}
+
+
+def test_an_action_that_is_none_has_a_reason_with_its_place_and_no_score(tmp_path: Path) -> None:
+    """Further answers that are none: tests/red_team/test_judge.py."""
+    body = """
+ready()
+for active, start, columns in frames():
+    column, *_ = blank()
+    column[:] = 5
+    column[4] = 8
+    answer(column)
+"""
+    choice = {"action": spaces.Dict(gas=spaces.Tuple([spaces.Discrete(3, start=5)]))}
+    with pytest.raises(Misbehaved, match="for action 'gas/0' in lane 4 at step 1"):
+        judged(body, tmp_path, id=f"{ENVIRONMENTS}:Spaces-v0", kwargs=choice)
+    assert not own_children("environments.judges._process")
 
 
 # Command
@@ -278,6 +252,7 @@ def play(lanes: ForeignProcess) -> None:
 @pytest.mark.parametrize(
     ("does", "reason"),
     [
+        ("self.reward = np.nan", "the environment returned reward nan in lane 0 at step 3"),
         ("sys.exit(0)", "the environment failed in lane 0 at step 3: SystemExit: 0"),
         ("os._exit(7)", "the environment's process ended with status 7; it printed last: imported an episode begins"),
         ("os.fork() and os._exit(7); time.sleep(60)", "ended with status 7"),
@@ -310,8 +285,7 @@ def test_workers_end_with_the_process_that_started_them() -> None:
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    worker = psutil.Process(int(done.stdout)) if psutil.pid_exists(int(done.stdout)) else None
-    assert worker is None or worker.wait(10) is None
+    wait_for(lambda: not psutil.pid_exists(int(done.stdout)), 10)
 
 
 def test_a_judgement_ends_though_the_environment_never_comes_back() -> None:

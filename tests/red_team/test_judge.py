@@ -46,7 +46,7 @@ SETTINGS: dict[str, Value] = {
 SPEAK = (
     PRELUDE
     + r"""
-import pathlib, pickle, select, signal, struct, subprocess
+import pathlib, select, signal, struct, subprocess
 config = json.loads(pathlib.Path("config.json").read_text())
 OUT, READY = pathlib.Path(config["out"]), b'{"ready": true}\n'
 shown = frames()
@@ -81,12 +81,15 @@ def told(place: TrialDir) -> dict[str, dict[str, object]]:
 
 
 def trained(folder: Path, act: str, level: Level, **settings: Value) -> tuple[environments.Environment, TrialDir, Run]:
-    """A finished run whose program is `act`, and whose checkpoint is a file of eight bytes."""
+    """A finished run whose program is `act`, and whose checkpoint is a bomb under several names: who unpickles it makes
+    the file `canary`."""
     folder_of(folder, {"env/environment.toml": CART, "env/train.py": SPEAK + act, "program/train.py": SPEAK + act})
     environment = environments.load(folder / "env", SETTINGS | settings)
     place = TrialDir(folder / "trials/0007")
     digest = workspace.prepare(place, folder / "program", environment, Proposal({"x": 0.5}), TRAINING_SEED)
-    (place.out / "model.bin").write_bytes(b"weights\n")
+    bomb = b"cbuiltins\nopen\n(V" + str(folder / "canary").encode() + b"\nVw\ntR."
+    for name in ("model.bin", "model.pkl", "model.pt", "model.npy", "data.joblib", "progress.jsonl"):
+        (place.out / name).write_bytes(bomb)
     confinement.give(place.out, level)
     checkpoint = outputs.checkpoint(place.out)
     run = Run("trials/0007", TRAINING_SEED, 1.0, "finished", program=digest, checkpoint=checkpoint)
@@ -95,7 +98,9 @@ def trained(folder: Path, act: str, level: Level, **settings: Value) -> tuple[en
 
 def judged(folder: Path, act: str, level: Level, **settings: Value) -> tuple[Score, TrialDir]:
     environment, place, run = trained(folder, act, level, **settings)
-    return judge_run(MARKER, environment, Isolation(level), place, run, SEED), place
+    score = judge_run(MARKER, environment, Isolation(level), place, run, SEED)
+    assert not (folder / "canary").exists(), "something was unpickled"
+    return score, place
 
 
 @pytest.fixture(scope="module")
@@ -106,18 +111,9 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Score:
     return score
 
 
-NO_ANSWER, TOO_MUCH = "step 1: did not answer within 0.5 s", "wrote more than its answers"
-HASTE: dict[str, Value] = {"control.answer_seconds": 0.5}
 ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
     ("prints a score", "say(b'score: 500.0\\n')\nplay()", "handshake: answered 'score: 500.0' instead of", {}),
-    ("floods its answers", "say(READY)\nwhile True: say(bytes(2**16))", TOO_MUCH, {}),
-    (
-        "sends a pickle",
-        "class Bomb:\n    def __reduce__(self): return open, (str(OUT / 'canary'), 'w')\n"
-        "say(READY)\nsay(pickle.dumps(Bomb()))\ntime.sleep(60)",
-        TOO_MUCH,
-        {},
-    ),
+    ("floods its answers", "say(READY)\nwhile True: say(bytes(2**16))", "wrote more than its answers", {}),
     (
         "answers what is no number and would survive every comparison",
         "say(READY)\nos.read(0, 14 * lanes)\nsay(struct.pack('<4f', 0, 0, float('nan'), 0))\ntime.sleep(60)",
@@ -127,8 +123,8 @@ ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
     (
         "says it byte by byte",
         "say(READY)\nnext(shown)\nfor _ in range(8 * lanes):\n    say(b'\\0')\n    time.sleep(0.2)",
-        NO_ANSWER,
-        HASTE,
+        "step 1: did not answer within 0.5 s",
+        {"control.answer_seconds": 0.5},
     ),
 ]
 
@@ -137,7 +133,7 @@ ANSWERS: list[tuple[str, str, str, dict[str, Value]]] = [
 def test_red_team_an_answer_that_is_none_is_a_crash_that_says_so(
     tmp_path: Path, level: Level, what: str, act: str, reason: str, settings: dict[str, Value]
 ) -> None:
-    """Scores and pickles instead of frames, too many bytes, too few or too late: no score, nothing unpickled, and the
+    """Scores instead of frames, too many bytes, too few or too late: no score, nothing unpickled, and the
     engine reads no more than the answer that is due."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     score, place = judged(tmp_path, act, level, **settings)
@@ -145,7 +141,6 @@ def test_red_team_an_answer_that_is_none_is_a_crash_that_says_so(
     assert score.value is None and score.units == () and score.also == {}
     assert score.error is not None and reason in score.error.splitlines()[0], score.error
     assert not orphans.marked(MARKER)
-    assert [path.name for path in place.out.iterdir()] == ["model.bin"], "something was unpickled"
     if "floods" in what:
         assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) * 1024 < 64 * MIB  # imports included
 
@@ -231,21 +226,6 @@ def test_red_team_what_judges_draw_cannot_be_worked_out_from_a_training_seed(tmp
     assert len(one.campaign.judge_key) == 32
 
 
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_a_bomb_in_the_checkpoint_goes_off_for_nobody(tmp_path: Path, level: Level, honest: Score) -> None:
-    """The engine keeps and fingerprints a checkpoint, and never loads it: no pickle in it is opened."""
-    environment, place, run = trained(tmp_path, "tell(str(len(os.listdir(OUT))))\nsay(READY)\nplay()", level)
-    canary = tmp_path / "canary"
-    bomb = b"cbuiltins\nopen\n(V" + str(canary).encode() + b"\nVw\ntR."
-    for name in ("model.pkl", "model.pt", "model.npy", "data.joblib", "progress.jsonl"):
-        (place.out / name).write_bytes(bomb)
-    run = Run(**(vars(run) | {"checkpoint": outputs.checkpoint(place.out)}))
-    score = judge_run(MARKER, environment, Isolation(level), place, run, SEED)
-    assert "6" in told(place)
-    assert score.units == honest.units
-    assert not canary.exists()
-
-
 # Training while it is judged, where nobody counts its steps: before it is ready, or as it answers. Each program plays
 # honestly, and computes besides. What it computes while the judge steps the environments is not bounded.
 
@@ -265,23 +245,19 @@ def spend(seconds):
 """
 
 
-def allowed(folder: Path, act: str, level: Level) -> Score:
-    """What the judge makes of the program, which waits no longer than TIGHT."""
-    patience = {"control.start_seconds": 60, "control.answer_seconds": 10, "control.total_seconds": 60}
-    environment, place, run = trained(folder, SPENDING + act, level, **patience)
-    return judge_run(MARKER, environment, Isolation(level), place, run, SEED, need=TIGHT)
+PATIENCE: dict[str, Value] = {"control.start_seconds": 60, "control.answer_seconds": 10, "control.total_seconds": 60}
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-@pytest.mark.parametrize("act", ["spend(30)\nsay(READY)\nplay()", "each(0.5)"])
-def test_red_team_training_under_judgement_is_a_crash(tmp_path: Path, level: Level, act: str) -> None:
-    """Before it is ready, or a little before each answer."""
-    found = allowed(tmp_path, act, level)
-    assert found.value is None and "by what the baseline needed" in str(found.error).splitlines()[0], found
-
-
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_an_honest_program_is_within_its_allowance_and_how_long_it_took_is_kept(tmp_path: Path, level: Level) -> None:
-    found = allowed(tmp_path, "time.sleep(0.5)\neach(0.01)", level)
-    assert found.waited is not None, found.error
-    assert 0.5 < found.waited.ready + found.waited.answering < 5.0
+@pytest.mark.parametrize("act", ["spend(30)\nsay(READY)\nplay()", "each(0.5)", "time.sleep(0.5)\neach(0.01)"])
+def test_red_team_training_under_judgement_is_a_crash_and_an_honest_program_has_time_enough(
+    tmp_path: Path, level: Level, act: str
+) -> None:
+    """Before it is ready, or a little before each answer. Of the honest one it is kept how long it took."""
+    environment, place, run = trained(tmp_path, SPENDING + act, level, **PATIENCE)
+    found = judge_run(MARKER, environment, Isolation(level), place, run, SEED, need=TIGHT)
+    if "sleep" in act:
+        assert found.waited is not None, found.error
+        assert 0.5 < found.waited.ready + found.waited.answering < 5.0
+    else:
+        assert found.value is None and "by what the baseline needed" in str(found.error).splitlines()[0], found

@@ -16,7 +16,7 @@ from tests.support.levels import SANDBOXED, WORKING, crossed
 from tests.support.red_team import TINY, Ground, attack, free
 
 MIB = 2**20
-OUT_BYTES, SCRATCH_BYTES = (int(float(TINY[f"limits.{name}_gb"]) * 2**30) for name in ("out", "scratch"))
+OUT_BYTES = int(float(TINY["limits.out_gb"]) * 2**30)
 
 BOMBS = '''
 import fcntl
@@ -78,38 +78,30 @@ KINDS: list[tuple[str, int, int, tuple[str, ...], str]] = [
 """A step, how often it is tried, how far it may come at most, and the reasons that may end it: processes;
 memory by malloc, by files in memory; a disk filled in out/, in TMPDIR, by files without a name; a file of 1 GiB with
 nothing in it; empty files; folders within folders; printing without end."""
+SHARED = ("shm", 100, 21, ("ENOSPC", "EACCES", "ENOENT", "EROFS"), "")
+"""Of the machine's /dev/shm: in a sandbox there is one of its own, of 20 MiB, or none."""
 
 
-@pytest.mark.parametrize(("step", "most", "at_most", "reasons", "before", "level"), crossed(KINDS, "scratch"))
+@pytest.mark.parametrize(
+    ("step", "most", "at_most", "reasons", "before", "level"),
+    [*crossed(KINDS, "scratch"), *((*SHARED, level) for level in SANDBOXED)],
+)
 def test_red_team_a_bomb(
     tmp_path: Path, level: Level, step: str, most: int, at_most: int, reasons: tuple[str, ...], before: str
 ) -> None:
     """It does not come to its end, and one of the reasons is why; nothing of it is left, and what it left can go."""
-    assert defused(tmp_path, step, most, level, reasons, before) <= at_most
-
-
-def defused(tmp_path: Path, step: str, most: int, level: Level, reasons: tuple[str, ...], before: str = "") -> int:
-    """Run a bomb; how many of its steps it came."""
     program = f"{BOMBS}model(); ready()\n{before}\nattempt('bomb', lambda: grow({step}, {most}))\n"
     assault = attack(Ground.lay(tmp_path), program, level)
     attempt, place = assault.attempts["bomb"], assault.place
     said = f"{attempt.error} {assault.run.error}"
     assert attempt.got is None and any(reason in said for reason in reasons), said
     assert free(place.out / "came")
+    assert int((place.out / "came").read_text() or 0) <= at_most
     assert place.log.stat().st_size < 2 * MIB and not place.log.with_name("log.txt.tmp").exists()
     assert not (place.out / "sparse").exists() or (place.out / "sparse").stat().st_size < OUT_BYTES
-    came = int((place.out / "came").read_text() or 0)
+    assert list(Path("/dev/shm").glob("red-team-*")) == []
     file_trees.remove(place.path)
     assert not place.path.exists()
-    return came
-
-
-@pytest.mark.parametrize("level", SANDBOXED)
-def test_red_team_a_bomb_in_shared_memory(tmp_path: Path, level: Level) -> None:
-    """Fill 100 MiB of /dev/shm: there is one of its own, of 20 MiB, or none."""
-    came = defused(tmp_path, "shm", 100, level, ("ENOSPC", "EACCES", "ENOENT", "EROFS"))
-    assert came * MIB <= SCRATCH_BYTES + MIB
-    assert list(Path("/dev/shm").glob("red-team-*")) == []
 
 
 def test_red_team_memory_that_no_process_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +123,7 @@ def hold(name):
     """Whoever lives holds the lock on a file."""
     file = os.open(OUT / f"alive-{name}", os.O_CREAT | os.O_RDWR, 0o644)
     fcntl.flock(file, fcntl.LOCK_EX)
+    os.set_inheritable(file, True)
     note(name, got="lives")
 
 def stay():
@@ -153,40 +146,31 @@ def quiet():
     for number in range(3): os.close(number)
 
 def executed():
-    lock = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); time.sleep(600)"
-    os.execve(sys.executable, ["[kworker/0:3]", "-I", "-c", lock, str(OUT / "alive-executed")], {})
+    hold("executed")
+    os.execve(sys.executable, ["[kworker/0:3]", "-I", "-c", "import time; time.sleep(600)"], {})
 
 def talking(): hold("talking"); stay()  # it holds the program's standard output open
 '''
 
 LEAVE = """
-def held(kind):
-    try:
-        file = os.open(OUT / f"alive-{kind.__name__}", os.O_RDONLY)
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError: return False
-    except BlockingIOError: return True
-    os.close(file)
-
-KINDS = (deaf, detached, executed, talking)
-for kind in KINDS:
-    note(kind.__name__)
+for kind in (deaf, detached, executed, talking):
     if not os.fork():
         try: kind()
         finally: os._exit(1)
 for _ in range(500):
-    if all(map(held, KINDS)): note("all of them", got="hold"); break
+    if (OUT / "attempts.jsonl").read_text().count('"lives"') == 4: note("all of them", got="live"); break
     time.sleep(0.02)
+time.sleep(0.5)  # until one of them is something else
 model()
 """
 
-THINGS = {
-    "a pipe for reports": ("os.mkfifo(OUT / 'progress.jsonl')", "out/progress.jsonl cannot be read"),
-    "a link to a key": ("(OUT / 'model.json').symlink_to(TARGETS['key'])", "that may lead out of it"),
-    "a hard link": ("os.link(OUT / 'attempts.jsonl', OUT / 'model.json')", "which is hard-linked"),
-    "a name that is a command": (r"(OUT / '\x1b]0;owned\x07\nverdict: keep').mkdir(0)", "permissions 000"),
-    "nothing": ("os.remove(OUT / 'attempts.jsonl')", "left no checkpoint in out/"),
-}
+THINGS = [
+    ("os.mkfifo(OUT / 'progress.jsonl')", "out/progress.jsonl cannot be read"),
+    ("(OUT / 'model.json').symlink_to(TARGETS['key'])", "that may lead out of it"),
+    ("os.link(OUT / 'attempts.jsonl', OUT / 'model.json')", "which is hard-linked"),
+    (r"(OUT / '\x1b]0;owned\x07\nverdict: keep').mkdir(0)", "permissions 000"),
+]
+"""A pipe for reports, a link to a key, a hard link, a name that is a command."""
 
 
 @pytest.mark.parametrize("level", WORKING)
@@ -214,11 +198,10 @@ def test_red_team_sleeping_past_the_end(tmp_path: Path, level: Level, how: str) 
     assert free(assault.place.out / "alive-main")
 
 
-@pytest.mark.parametrize(("thing", "level"), crossed((thing,) for thing in THINGS))
-def test_red_team_things_that_are_not_what_they_seem(tmp_path: Path, level: Level, thing: str) -> None:
+@pytest.mark.parametrize(("make", "reason", "level"), crossed(THINGS))
+def test_red_team_things_that_are_not_what_they_seem(tmp_path: Path, level: Level, make: str, reason: str) -> None:
     """Leave that instead of a report or a checkpoint: it is a crash that nobody judges and nothing hangs at, and the
     key that a link leads to is told nowhere."""
-    make, reason = THINGS[thing]
     ground = Ground.lay(tmp_path)
     assault = attack(ground, f"print('leaves it', flush=True)\n{make}\ntime.sleep(0.1)\n", level)
     assert "leaves it" in assault.log

@@ -15,8 +15,8 @@ import pytest
 
 from tasks.sandbox import cgroup, confinement
 from tasks.sandbox.confinement import Level
-from tests.support.levels import SANDBOXED, WORKING
-from tests.support.red_team import PRELUDE, VARIABLE, Ground, attack, free, neighbours, state
+from tests.support.levels import WORKING
+from tests.support.red_team import PRELUDE, VARIABLE, Ground, attack, neighbours
 
 TRY = """
 import fcntl, platform, resource, struct, termios
@@ -40,13 +40,6 @@ def owned(pid, number):
     fcntl.fcntl(a, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
     b.send(b"x")
 
-def copied(pid, address):
-    here = ctypes.create_string_buffer(60)
-    local = (ctypes.c_ulong * 2)(ctypes.addressof(here), 60)
-    remote = (ctypes.c_ulong * 2)(address, 60)
-    syscall(nr(310, 270), pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
-    return here.raw
-
 def forged():
     for number in range(3, 256):
         if number == _notes: continue
@@ -68,35 +61,13 @@ def typed(path):
         terminal.write(b"typed")
         for byte in b"typed": fcntl.ioctl(terminal, termios.TIOCSTI, bytes([byte]))
 
-def rooted(path):
-    os.chroot(path)
-    return os.listdir("/")
-
-def namespace(kind):
-    with open(f"/proc/{ENGINE}/ns/{kind}") as there: return syscall(nr(308, 268), there.fileno(), 0)
-
-def spaces():
-    return sorted(os.readlink("/proc/self/ns/" + kind) for kind in os.listdir("/proc/self/ns"))
-
-def commanded(command, value):
-    return syscall(nr(72, 25), os.open("train.py", os.O_RDONLY), command, value)
-
-def held():
-    fcntl.flock(os.open("train.py", os.O_RDONLY), fcntl.LOCK_EX)
-    if not os.fork():
-        if not os.fork(): os.setsid(); time.sleep(60)
-        os._exit(0)
-    os.wait()
-
 FLAGS = struct.pack("l", 0x80 | 0x40 | 0x08)  # no access times, no dump, written out at once
-before = spaces()
 attempt("signal everybody", lambda: everybody(signal.SIGURG))
 attempt("kill", lambda: os.kill(VICTIM, signal.SIGKILL))
 attempt("kill the keeper", lambda: os.kill(KEEPER, signal.SIGKILL))
 attempt("pidfd", lambda: syscall(424, syscall(434, VICTIM, 0), 9, 0, 0))
 attempt("F_SETOWN", lambda: owned(VICTIM, signal.SIGKILL))
 attempt("ptrace", lambda: syscall(nr(101, 117), 16, VICTIM, 0, 0))
-attempt("copy memory", lambda: copied(VICTIM, TARGETS["address"]))
 attempt("forge", forged)
 attempt("limit", lambda: resource.prlimit(VICTIM, 7, (500, 500)))
 attempt("nice", lambda: os.setpriority(os.PRIO_PROCESS, VICTIM, os.nice(0) + 3))
@@ -108,9 +79,8 @@ attempt("shared memory", lambda: shared(TARGETS["shm"]))
 attempt("mount", lambda: syscall(nr(165, 40), b"tmpfs", str(OUT).encode(), b"tmpfs", 0, 0))
 attempt("unshare", lambda: syscall(nr(272, 97), 0x10000000))
 attempt("clone a namespace", lambda: syscall(nr(56, 220), 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0) or os._exit(0))
-attempt("chroot", lambda: rooted("/proc/1/root"))
-attempt("setns", lambda: namespace("user"))
-note("spaces", got=str(before == spaces()))
+attempt("chroot", lambda: os.chroot("/proc/1/root"))
+attempt("setns", lambda: syscall(nr(308, 268), os.open(f"/proc/{ENGINE}/ns/user", os.O_RDONLY), 0))
 attempt("clock", lambda: time.clock_settime(time.CLOCK_REALTIME, time.time() + 2))
 attempt("keyctl", lambda: syscall(nr(250, 219), 11, -4, 0, 0))
 attempt("io_uring", lambda: syscall(425, 4, ctypes.create_string_buffer(200)))
@@ -127,22 +97,20 @@ attempt("pty", lambda: typed(TARGETS["pty"]))
 attempt("su", lambda: subprocess.run(["su", "-c", "grep CapEff /proc/self/status; id -u"], stdin=-3, capture_output=True, timeout=5).stdout)
 for name in TARGETS["stated"]:
     note(name, got=line(name))
-attempt("lease", lambda: commanded(1024, fcntl.F_WRLCK))
+attempt("lease", lambda: fcntl.fcntl(os.open("train.py", os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_WRLCK))
 attempt("flags", lambda: fcntl.ioctl(os.open("train.py", os.O_RDONLY), 0x40086602, FLAGS))
 attempt("favour", lambda: os.nice(-1))
 attempt("knob", lambda: os.write(os.open("/proc/self/oom_score_adj", os.O_WRONLY), b"0"))
 attempt("core", lambda: resource.setrlimit(resource.RLIMIT_CORE, (2**20, 2**20)))
-attempt("hold a lock", held)
 note("oom", got=pathlib.Path("/proc/self/oom_score_adj").read_text().strip())
 model()
 raise SystemExit(3)
 """
 
 CONTROL = (
-    TRY.partition("before = spaces()")[0]
+    TRY.partition("FLAGS = ")[0]
     + """
 attempt("kill the engine", lambda: os.kill(ENGINE, signal.SIGURG))
-attempt("shared memory", lambda: shared(TARGETS["shm"]))
 attempt("pty", lambda: typed(TARGETS["pty"]))
 attempt("F_SETOWN", lambda: owned(VICTIM, signal.SIGKILL))
 """
@@ -150,30 +118,32 @@ attempt("F_SETOWN", lambda: owned(VICTIM, signal.SIGKILL))
 """Those that hurt nobody else where there is no sandbox."""
 
 STATED = ("NoNewPrivs", "CapEff", "CapPrm", "CapInh", "CapAmb", "Uid", "Seccomp")
-OWN = {"signal everybody", "kill the keeper", "F_SETOWN", "su", "hold a lock"}
+OWN = {"signal everybody", "kill the keeper", "F_SETOWN", "su"}
 """What has effects in its own namespace, or none. All else is refused: killing, looking into a process or slowing it,
 memory of the user, leaving its namespaces, the clock, keys, doors of the kernel, devices, its group, the
 terminal, speaking for its keeper, files that others open, running before everybody else, staying when memory is short."""
 
 
-@pytest.mark.parametrize("level", SANDBOXED)
+@pytest.mark.parametrize("level", WORKING)
 def test_red_team_reaching_other_processes_and_the_kernel(tmp_path: Path, level: Level) -> None:
     """Each was tried and refused. After signals to every number that a process may have and to the owner of a socket,
-    and typing, the victim lives and answers, nobody was signalled, no secret is out."""
+    and typing, the victim lives, nobody was signalled, no secret is out. Without a sandbox signals and terminals are the
+    user's."""
     with neighbours(Ground.lay(tmp_path)) as around:
-        before = state(around.victim.pid)
+        if level == "none":
+            attack(around.ground, CONTROL, level, targets=around.targets())
+            assert around.signals == [signal.SIGURG] and around.typed().startswith(b"typed")
+            assert around.victim.wait(5) == -signal.SIGKILL
+            return
         assault = attack(around.ground, TRY, level, targets=around.targets() | {"stated": STATED})
-        assert around.victim.poll() is None and around.asked() == around.ground.secret and around.signals == []
-        assert state(around.victim.pid) == before
-        assert around.shared() == around.ground.secret.encode() and around.typed() == b""
+        assert around.victim.poll() is None and around.signals == [] and around.typed() == b""
     attempts, groups = assault.attempts, cgroup.find()
     assert [name for name, one in attempts.items() if one.error is None and one.got is None] == [], "it came back"
     granted = {name for name in attempts if not attempts[name].refused}
-    assert granted - OWN == {"spaces", "group", "oom", *STATED}
+    assert granted - OWN == {"group", "oom", *STATED}
     if groups and level == "landlock":  # behind bubblewrap its group is the root of all that it sees
         assert cgroup.STEM in str(attempts["group"].got)
     assert attempts["signal everybody"].got is not None
-    assert attempts["spaces"].got == "True", "it is where it was"
     assert assault.leaks(around.ground.secret) == []
     # It has neither killed its keeper nor spoken for it, also by the descriptors of both.
     assert str(assault.run.error).startswith("exited with status 3")
@@ -184,17 +154,7 @@ def test_red_team_reaching_other_processes_and_the_kernel(tmp_path: Path, level:
     assert "CapEff" not in str(attempts["su"].got) or "CapEff:\\t0000000000000000" in str(attempts["su"].got)
     user = confinement.NOBODY if level == "bwrap" else os.geteuid()
     assert set(str(attempts["Uid"].got).split()) == {str(user)}
-    assert not attempts["hold a lock"].refused and free(assault.place.workspace / "train.py")
     assert attempts["oom"].got == "800", "it is the first to be killed"
-
-
-def test_red_team_without_a_sandbox_its_neighbours_are_reached(tmp_path: Path) -> None:
-    """What holds above is held by the sandbox: at none signals, priorities, memory and terminals are the user's."""
-    with neighbours(Ground.lay(tmp_path)) as around:
-        attack(around.ground, CONTROL, "none", targets=around.targets())
-        assert around.signals == [signal.SIGURG]
-        assert around.typed().startswith(b"typed")
-        assert around.victim.wait(5) == -signal.SIGKILL
 
 
 # The red team against the files: what is not a program's own it can neither read nor change.
@@ -226,6 +186,7 @@ for name in ("environ", "cmdline", f"fd/{TARGETS['victim fd']}", "root" + TARGET
 attempt("victim's mem", lambda: os.pread(os.open(f"{victim}/mem", os.O_RDONLY), 100, TARGETS["address"]))
 for name in ("environ", "maps"):
     attempt("engine's " + name, lambda: read(f"/proc/{TARGETS['engine']}/{name}"))
+attempt("listed", lambda: read(TARGETS["listed"]))
 def keep(name, data): (OUT / name).write_bytes(data)
 attempt("variables", lambda: keep("variables", str(os.environ).encode()))
 attempt("keeper's variables", lambda: keep("keepers", read(f"/proc/{os.getppid()}/environ")))
@@ -274,23 +235,28 @@ model()
 """
 
 
-MINE = {"variables", "keeper's variables", "descriptors"}
-"""What a program reads of itself; the secret must not be in it."""
+MINE = {"listed", "variables", "keeper's variables", "descriptors"}
+"""What a program reads of itself, or is given by its environment; the secret must not be in it."""
 
 
 @pytest.mark.parametrize("level", WORKING)
 def test_red_team_reading_what_is_not_its_own(tmp_path: Path, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge, seeds, results, another trial, keys, the home, a process of the user and the engine itself: by their
     paths, by links and /proc. Without a sandbox everything but another's memory comes out. No
-    variable and no open file of the engine, which hold the secret too, is inherited, at any level."""
-    with neighbours(Ground.lay(tmp_path)) as around, around.ground.judge.open() as held:
+    variable and no open file of the engine, which hold the secret too, is inherited, at any level. What its environment
+    lists as readable, beside the judge, is read."""
+    ground = Ground.lay(tmp_path)
+    (listed := ground.environment / "data/rows").parent.mkdir()
+    listed.write_text("given")
+    with neighbours(ground) as around, ground.judge.open() as held:
         os.set_inheritable(held.fileno(), True)
         for name in (VARIABLE, "PREFECT_API_KEY"):
-            monkeypatch.setenv(name, around.ground.secret)
-        assault = attack(around.ground, READ, level, targets=around.targets())
-    secret, attempts = assault.ground.secret, {k: v for k, v in assault.attempts.items() if k not in MINE}
+            monkeypatch.setenv(name, ground.secret)
+        targets = around.targets() | {"listed": str(listed)}
+        assault = attack(ground, READ, level, targets=targets, settings={"readable": ["data"]})
+    secret, attempts = ground.secret, {k: v for k, v in assault.attempts.items() if k not in MINE}
     assert assault.run.status == "finished", assault.run.error
-    assert assault.attempts.keys() >= MINE
+    assert assault.attempts.keys() >= MINE and assault.attempts["listed"].got == "b'given'"
     paths = [assault.place.out / name for name in ("variables", "keepers", "descriptors")]
     text = "".join(path.read_text() for path in paths if path.exists())
     assert paths[0].exists() and paths[2].exists() and "PATH" in text

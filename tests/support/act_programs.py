@@ -60,15 +60,13 @@ def blank():
 
 RECORDER = """
 record = open("frames.bin", "wb")
-with open("hello.json", "w") as file:
-    json.dump(hello, file)
 ready()
 for active, start, (column,) in frames():
     record.write(active.tobytes() + start.tobytes() + column.tobytes())
     record.flush()
     answer(*blank())
 """
-"""Keeps everything it is sent: hello.json, and the frames of a space with one leaf in frames.bin."""
+"""Keeps the frames that it is sent, of a space with one leaf, in frames.bin."""
 
 SAMPLER = """
 draw = np.random.default_rng(hello["seed"])
@@ -87,18 +85,6 @@ for active, start, (a, b0, b1a, b1z) in frames():
     answer(b1a, a, b1z, b0)
 """
 """Puts each observed leaf where the action wants it."""
-
-
-def at_step(step: int, wrong: str) -> str:
-    """A program that answers zeros, but at one step does `wrong` first (with `column`, its first action)."""
-    return f"""
-ready()
-for number, (active, start, columns) in enumerate(frames(), 1):
-    column, *_ = actions = blank()
-    if number == {step}:
-        {wrong}
-    answer(*actions)
-"""
 
 
 class PipeCandidate(PipedCandidate):

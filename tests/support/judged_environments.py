@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils.env_checker import data_equivalence
 
 sys.stdout.write("imported\n")  # which nobody hears of
 
@@ -72,16 +73,10 @@ class Nest(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert self.action_space.contains(action), action
-        pairs, box, rest = action
         number, inner = self.seen["b"]
-        right = (
-            np.array_equal(pairs, inner["a"]),
-            np.array_equal(box, self.seen["a"].astype(np.float32)),
-            np.array_equal(rest["x"], inner["z"]),
-            rest["y"] == number,
-        )
+        right = inner["a"], self.seen["a"].astype(np.float32), {"x": inner["z"], "y": number}
         self.seen = self.observation_space.sample()
-        return self.seen, float(sum(right)), False, False, {}
+        return self.seen, float(data_equivalence(action, right)), False, False, {}
 
 
 class Spaces(gymnasium.Env[Any, Any]):

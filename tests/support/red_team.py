@@ -17,7 +17,6 @@ import ctypes
 import fcntl
 import json
 import os
-import resource
 import secrets
 import select
 import signal
@@ -27,8 +26,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import psutil
 
 import environments
 from environments import Environment
@@ -226,7 +223,6 @@ def attack(
     targets: Mapping[str, object] | None = None,
     settings: Mapping[str, Value] | None = None,
     name: str = "0007",
-    marker: str = f"red/{os.getpid()}",
 ) -> Assault:
     """Run PRELUDE and `program` as a trial's train.py at a level, under TINY limits and `settings` (dotted keys of
     environment.toml). TARGETS in it holds the paths of the canaries, and `targets`."""
@@ -238,7 +234,7 @@ def attack(
     environment = environments.load(ground.environment, TINY | dict(settings or {}))
     place = TrialDir(ground.campaign / "trials" / name)
     isolation = Isolation(level, allow_unsandboxed=True)
-    run = run_program(marker, environment, isolation, frozen, place, Proposal({"x": 1.0}), seed=7)
+    run = run_program(f"red/{os.getpid()}", environment, isolation, frozen, place, Proposal({"x": 1.0}), seed=7)
     return Assault(ground, environment, isolation, place, run)
 
 
@@ -250,9 +246,9 @@ import ctypes, os, signal, sys
 signal.signal(signal.SIGURG, lambda *_: os._exit(9))
 held = ctypes.create_string_buffer(sys.argv[1].encode())
 print(ctypes.addressof(held), flush=True)
-for line in sys.stdin: print(held.value.decode(), flush=True)
+sys.stdin.read()
 """
-"""Holds the secret in its memory, and says it when it is asked."""
+"""Holds the secret in its memory."""
 
 VARIABLE = "RED_TEAM_API_KEY"
 """Holds the secret too, in what surrounds the program."""
@@ -269,8 +265,6 @@ class Neighbours:
     file: int
     """The victim's descriptor of a file with the secret."""
     address: int
-    memory: int
-    """Where this process has the shared memory."""
     master: int
     pty: str
     signals: list[int]
@@ -283,28 +277,9 @@ class Neighbours:
             "pty": self.pty, "shm": key(), "groups": groups,
         }  # fmt: skip
 
-    def shared(self) -> bytes:
-        """What stands in the shared memory."""
-        return ctypes.string_at(self.memory)
-
     def typed(self) -> bytes:
         """What came in on the terminal."""
         return os.read(self.master, 100) if select.select([self.master], [], [], 0)[0] else b""
-
-    def asked(self) -> str:
-        """What the victim says; empty when it is not as it was."""
-        assert self.victim.stdin is not None and self.victim.stdout is not None
-        self.victim.stdin.write("well?\n")
-        self.victim.stdin.flush()
-        return self.victim.stdout.readline().strip()
-
-
-def state(pid: int) -> tuple[object, ...]:
-    """How the system treats a process."""
-    process = psutil.Process(pid)
-    files = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    oom = Path(f"/proc/{pid}/oom_score_adj").read_text()
-    return process.nice(), process.ionice(), process.cpu_affinity(), os.sched_getscheduler(pid), files, oom
 
 
 def key() -> int:
@@ -329,7 +304,7 @@ def neighbours(ground: Ground) -> Iterator[Neighbours]:
     signals: list[int] = []
     asleep = signal.signal(signal.SIGURG, lambda number, _: signals.append(number))
     try:
-        yield Neighbours(ground, victim, file, address, memory, master, os.ttyname(slave), signals)
+        yield Neighbours(ground, victim, file, address, master, os.ttyname(slave), signals)
     finally:
         signal.signal(signal.SIGURG, asleep)
         victim.kill()
