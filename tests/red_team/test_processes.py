@@ -187,6 +187,7 @@ attempt("victim's mem", lambda: os.pread(os.open(f"{victim}/mem", os.O_RDONLY), 
 for name in ("environ", "maps"):
     attempt("engine's " + name, lambda: read(f"/proc/{TARGETS['engine']}/{name}"))
 attempt("listed", lambda: read(TARGETS["listed"]))
+attempt("listed alone", lambda: read(TARGETS["listed alone"]))
 def keep(name, data): (OUT / name).write_bytes(data)
 attempt("variables", lambda: keep("variables", str(os.environ).encode()))
 attempt("keeper's variables", lambda: keep("keepers", read(f"/proc/{os.getppid()}/environ")))
@@ -235,7 +236,7 @@ model()
 """
 
 
-MINE = {"listed", "variables", "keeper's variables", "descriptors"}
+MINE = {"listed", "listed alone", "variables", "keeper's variables", "descriptors"}
 """What a program reads of itself, or is given by its environment; the secret must not be in it."""
 
 
@@ -248,15 +249,18 @@ def test_red_team_reading_what_is_not_its_own(tmp_path: Path, level: Level, monk
     ground = Ground.lay(tmp_path)
     (listed := ground.environment / "data/rows").parent.mkdir()
     listed.write_text("given")
+    (alone := tmp_path / "shared/rows").parent.mkdir()
+    alone.write_text("given")
     with neighbours(ground) as around, ground.judge.open() as held:
         os.set_inheritable(held.fileno(), True)
         for name in (VARIABLE, "PREFECT_API_KEY"):
             monkeypatch.setenv(name, ground.secret)
-        targets = around.targets() | {"listed": str(listed)}
-        assault = attack(ground, READ, level, targets=targets, settings={"readable": ["data"]})
+        targets = around.targets() | {"listed": str(listed), "listed alone": str(alone)}
+        assault = attack(ground, READ, level, targets=targets, settings={"readable": ["data", str(alone)]})
     secret, attempts = ground.secret, {k: v for k, v in assault.attempts.items() if k not in MINE}
     assert assault.run.status == "finished", assault.run.error
-    assert assault.attempts.keys() >= MINE and assault.attempts["listed"].got == "b'given'"
+    assert assault.attempts.keys() >= MINE
+    assert {assault.attempts[name].got for name in ("listed", "listed alone")} == {"b'given'"}
     paths = [assault.place.out / name for name in ("variables", "keepers", "descriptors")]
     text = "".join(path.read_text() for path in paths if path.exists())
     assert paths[0].exists() and paths[2].exists() and "PATH" in text
