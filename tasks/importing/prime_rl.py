@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,11 @@ class PrimeRl(Importer):
         document.pop(environments.VARIANTS, None)
         document["title"] = title = path.parent.resolve().name if path.name == TRAIN else path.stem
         constants, model = path.parent / CONSTANTS, dict(_original.flat(document))[MODEL]
-        if constants.is_file() and (budget := _original.constants(_original.parsed(constants)).get("TIME_BUDGET")):
-            document["budget_seconds"] = budget
+        if constants.is_file():
+            with suppress(Refused):  # it may be of another Python
+                budget = _original.constants(_original.parsed(constants)).get("TIME_BUDGET")
+                if type(budget) in (int, float):
+                    document["budget_seconds"] = budget
         is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
         reasons = dict.fromkeys(GONE, "of an old prime-rl: gone, or it means something else now") if is_old else {}
         reasons |= dict.fromkeys(NOT_CARRIED, "set by the slot, the environment, the judge or MLflow here")

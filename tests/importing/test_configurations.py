@@ -37,6 +37,7 @@ with wandb.init(project="x", config=defaults, sync_tensorboard=True) as run:
     assert (run.config.momentum, wandb.config["epochs"]) == (0.9, 2), dict(run.config)
     for epoch in range(int(args.epochs)):
         run.log({"loss (%)": np.array([1 / (epoch + 1)]), "deep": {"er": epoch}, "picture": wandb.Image(None)})
+        run.log({"of the site": run.starting_step}, commit=isinstance(run, wandb.Run | None))
     open("model.txt", "w").write("saved beside the program")
     wandb.run.summary["seed"] = args.random_seed
 print(args.learning_rate, args.layers, args.use_bn)
@@ -143,7 +144,7 @@ def test_a_sweep_is_carried_and_its_program_runs_unchanged_with_a_stand_in_for_w
 
 
 def test_an_old_configuration_is_carried_where_its_keys_mean_the_same(tmp_path: Path) -> None:
-    prepare = "TIME_BUDGET = 300\nraise SystemExit('it was run')\n"
+    prepare = "TIME_BUDGET = 5 * 60\nraise SystemExit('it was run')\n"
     place = folder_of(tmp_path / "mine", {"train.toml": OLD, "prepare.py": prepare})
     environment, made = brought(place, tmp_path / "made")
     environment.check_files()

@@ -44,6 +44,13 @@ class Summary(UserDict[str, Any]):
         emit_progress(step=run.step, step_target=0, metrics=numbers({name: value}))
 
 
+class Run(MagicMock):
+    """What is for the site takes every call and does nothing; it is no number."""
+
+    def _get_child_mock(self, /, **_: Any) -> Mock:
+        return Mock()
+
+
 def log(data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
     """Report numbers; without `commit` the next ones belong to the same step."""
     values, run.step = numbers(data), run.step if step is None else int(step)
@@ -53,7 +60,7 @@ def log(data: Mapping[str, Any], step: int | None = None, commit: bool | None = 
     run.step += commit is not False
 
 
-def init(*_: Any, config: Any = (), **__: Any) -> MagicMock:
+def init(*_: Any, config: Any = (), **__: Any) -> Run:
     """The run, with these settings below those of the sweep."""
     run.config.update(config or ())
     return run
@@ -66,8 +73,8 @@ def __getattr__(name: str) -> Any:
 
 
 config, summary = Settings(_OWN), Summary()
-run = MagicMock(config=config, summary=summary, log=log, step=0, dir=os.environ.get("AR_RUN_DIR", "."), project="")
-"""The one run of a trial. What is for the site takes every call, and does nothing."""
+run = Run(config=config, summary=summary, log=log, step=0, dir=os.environ.get("AR_RUN_DIR", "."), project="")
+"""The one run of a trial."""
 run.id = run.name = run.group = "nightshift"
 run.__enter__.return_value = run
 __version__ = "0"
