@@ -52,7 +52,12 @@ class Taskset(ForeignProcess):
 
         Raises ValueError: the file has no taskset of these questions, or one is not asked in text.
         """
-        self.call(_Tasks, self._file, self._pool, self._ids)
+        try:
+            self.call(_Tasks, self._file, self._pool, self._ids)
+        except ProcessLost:
+            raise
+        except (ValueError, Misbehaved) as wrong:
+            raise ValueError(f"{self._file.name} cannot be used ({wrong})") from wrong
         return self.call(_Tasks.prompts, list(lines))
 
     def rewards(self, answered: Iterable[tuple[int, str]]) -> list[float]:

@@ -231,7 +231,11 @@ def test_a_generator_may_load_its_libraries_before_it_reads_what_no_pipe_holds(t
             (),
             "not asked, prompt 2",
         ),
-        (RIGHT, ("def reward(", "def rewards("), "^AttributeError: .* has no attribute 'reward'"),
+        (
+            RIGHT,
+            ("def reward(", "def rewards("),
+            "taskset.py cannot be used .AttributeError: .* has no attribute 'reward'",
+        ),
         (RIGHT, ("return ", "return float('nan') * "), "the reward of question 0+. is nan, not a finite number"),
         (RIGHT, ("return ", "raise SystemExit(0); "), "the reward of question 0+. failed .SystemExit: 0"),
         (RIGHT, ("return ", "import re; re.match('(a+)+b', 'a' * 60); "), r"within 2 s.*\[text\] reward_seconds"),
