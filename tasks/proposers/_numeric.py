@@ -38,14 +38,14 @@ class Numeric(Proposer):
         """Whether the search needs no design."""
         return False
 
-    def starts(self, space: Space, brief: Brief) -> dict[Point, str]:
-        """The first points, each with the reason to try it: the best trials of another tool, best first."""
-        made: dict[Point, str] = {}
+    def starts(self, space: Space, brief: Brief) -> dict[str, tuple[Point, str]]:
+        """The first points by their `repr`, each with the reason to try it: the best trials of another tool."""
+        made: dict[str, tuple[Point, str]] = {}
         for place, one in brief.ranked:
             point = point_of(space, one.params)
             if one.score is not None and point is not None and len(made) < self.startup:
                 why = f"one of the best of {len(brief.imported)} imported trials, with {number(one.score)} there"
-                made.setdefault(point, f"{why}: number {place}")
+                made.setdefault(repr(point), (point, f"{why}: number {place}"))
         return made
 
     def propose(self, brief: Brief) -> Suggestion | None:
@@ -62,10 +62,11 @@ class Numeric(Proposer):
             why = f"Sobol point {seen.made + 1} of {self.startup}" if is_new else "a Sobol point: no trial has a score"
         else:
             answers, why = self.answers(seen, brief), self._rationale(seen)
-        point = _first(itertools.chain(starts, answers), seen.tried, refused)
+        first = (start for start, _ in starts.values())
+        point = _first(itertools.chain(first, answers), seen.tried, refused)
         if point is None:
             point, why = spare, f"a random point: {why} came only to points tried before"
-        return Suggestion(dict(zip(seen.space, point, strict=True)), starts.get(point, why))
+        return Suggestion(dict(zip(seen.space, point, strict=True)), starts.get(repr(point), (point, why))[1])
 
     def _rationale(self, seen: Observations) -> str:
         best = max(seen.scored, key=lambda trial: trial.score.utility)

@@ -49,11 +49,12 @@ class Learned(Numeric):
     startup: int = Field(default=8, ge=1, le=1_000)
     """Points of the design before the policy takes over; the design goes on while no trial has a score."""
 
-    def starts(self, space: Space, brief: Brief) -> dict[Point, str]:
-        made: dict[Point, str] = {}
+    def starts(self, space: Space, brief: Brief) -> dict[str, tuple[Point, str]]:
+        made: dict[str, tuple[Point, str]] = {}
         for champion in filter(None, map(best, reversed(campaigns(brief.earlier)))):
             if point := point_of(space, champion.proposal.params):
-                made[point] = f"the champion of an earlier campaign, trial {champion.number} there"
+                why = f"the champion of an earlier campaign, trial {champion.number} there"
+                made[repr(point)] = point, why
         return made | super().starts(space, brief)
 
     def is_warm(self, brief: Brief) -> bool:
