@@ -26,6 +26,8 @@ from tasks.tracking.trial_run import trial_key, trial_name, trial_note, trial_po
 from tasks.tracking.values import plain
 from tasks.trial import Trial
 
+TARGET = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_BASE_URL", "WANDB_MODE")
+"""Variables that say where to; elsewhere nothing was sent yet."""
 MOST_SECONDS = 60.0  # for a run; half of that to begin it
 
 
@@ -51,9 +53,10 @@ def _missing(ledger: Ledger) -> dict[Path, tuple[str, Trial, Certificate | None]
     when W&B has it, whose name is the id of the run.
     """
     own, missing = ledger.own_certificates(), {}
+    target = [os.environ.get(name, "") for name in TARGET]
     for trial in ledger.attempts_decided():
         proof = next((one for one in reversed(own) if one.champion == trial.number), None)
-        digest = digest_of(TRIAL.dump_json(trial).decode(), str(proof))
+        digest = digest_of(*target, TRIAL.dump_json(trial).decode(), str(proof))
         done = ledger.path / "wandb" / f"{trial_key(ledger, trial).replace('/', '-')}.digest"
         if not (done.is_file() and done.read_text() == digest):
             missing[done] = digest, trial, proof
