@@ -74,8 +74,9 @@ def accounts(stated: ModelOptions) -> tuple[Account, ...]:
     name = stated.block or (None if stated.model else DEFAULT_BLOCK)
     block = _saved(name) if name else None
     if name and block is None:
+        why = f"there is no LLM block {name!r}" if stated.block else "nothing says which language model to ask"
         raise Refused(
-            "nothing says which language model to ask: give the option model, such as anthropic/claude-sonnet-4-5, or "
+            f"{why}: give the option model alone, such as anthropic/claude-sonnet-4-5, or "
             f"save an LLM block called {name!r} on the Prefect server, whose address is PREFECT_API_URL"
         )
     values, models = _values(block), block.models if block else []
