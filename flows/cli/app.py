@@ -65,8 +65,9 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
-        with contextlib.suppress(Refused):  # a verb that needs the home says why there is none
-            settle_in(home())
+        if sys.argv[1:] and not {"--help", "-h", "--version"}.intersection(sys.argv):  # these make no home
+            with contextlib.suppress(Refused):  # a verb that needs the home says why there is none
+                settle_in(home())
         code = app(sys.argv[1:], exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()  # here, where a closed pipe is expected
     except KeyboardInterrupt:

@@ -26,6 +26,7 @@ from flows.watch import CampaignWatch
 from tasks.sandbox.program import CannotStart
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, ended, free_name, readable
+from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.tracking.connection import locate
 
@@ -100,20 +101,23 @@ def start_detached(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
     """
     draft = home() / f".{spec.name}.{os.getpid()}"  # the directory of a new campaign must be empty when it is made
     log, asked = draft.with_name(f"{draft.name}.log"), draft.with_name(f"{draft.name}.toml")
-    asked.write_text(spec.toml())
     # -P: keeps a folder called `flows` in the working directory from being imported.
     command = [sys.executable, "-P", "-m", "flows.cli", "run", str(asked), *(["--server", api] if api else [])]
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
     try:
-        while process.poll() is None and not _is_run_by(spec.name, process.pid):
-            time.sleep(0.1)
-    except KeyboardInterrupt:
-        process.terminate()
-        process.wait()
-        raise
+        write_atomic(asked, spec.toml(), mode=0o600)
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            )
+        try:
+            while process.poll() is None and not _is_run_by(spec.name, process.pid):
+                time.sleep(0.1)
+        except KeyboardInterrupt:
+            process.terminate()
+            process.wait()
+            raise
     finally:
-        asked.unlink()
+        asked.unlink(missing_ok=True)
     if process.returncode:
         sys.stderr.write(log.read_text(errors="replace"))
         log.unlink()

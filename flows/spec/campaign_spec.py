@@ -154,6 +154,8 @@ class CampaignSpec(Spec):
         if is_new and (late := self.too_late(environment, (), 0.0, self.time_for_a_trial(environment, ()))):
             remedy = "raise hours or until" + ", or use rule = greedy" * self.loaded_rule.certifies
             raise Refused(f"no time for the baseline{late}: {remedy}")
+        if not is_new and self.hours * 3600 < (need := environment.budget_seconds + environment.startup_seconds):
+            raise Refused(f"hours = {self.hours:g} is less than one trial may take ({duration(need)}): raise hours")
 
     def open(self) -> Ledger:
         """The campaign's ledger: a new one, or the existing one. Refused if its scores would not be comparable."""

@@ -78,8 +78,8 @@ def _require(subject: Path, need: Permissions, trust: bool) -> None:
     if not trust:
         raise Refused(
             f"{printable(str(subject))} needs more than an environment has by itself: {'; '.join(need)}. Nothing was "
-            "started. Look through it, and if you agree, say so once: `nightshift env validate FOLDER --trust` (`try` "
-            "and `run` take --trust too)"
+            "started. Look through it, and if you agree, say so once with --trust (for an import or a deployment: "
+            "`nightshift env validate FOLDER --trust`)"
         )
     print(f"{printable(str(subject))} may from now on: {'; '.join(need)}", file=sys.stderr)
     grant(subject, need)

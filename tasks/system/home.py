@@ -52,8 +52,11 @@ def make_login(home: Path) -> str:
     """The login, drawn at the first call and then kept."""
     path = login_file(home)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not path.exists():
-        write_atomic(path, f"nightshift:{secrets.token_urlsafe(18)}\n", mode=0o600)
+    from filelock import FileLock  # which the process that reads foreign text does not have
+
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            write_atomic(path, f"nightshift:{secrets.token_urlsafe(18)}\n", mode=0o600)
     return stored_login(home)
 
 
