@@ -55,7 +55,7 @@ PREVIEW_NOISE = 1.3
 LOOK = 0.4
 """Share of the budget at which the progress of an idea is seen."""
 POINTS = 4096
-PROPOSERS = ("tpe", "random_search", "gp")
+PROPOSERS = ("tpe", "random_search", "gp", "cmaes")
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
