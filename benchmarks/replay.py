@@ -128,18 +128,13 @@ class TableWorld(World):
     def propose(self, history: History, known: Mapping[int, Configuration]) -> Tried | None:
         if not self._left:
             return None
-        number = self._chosen(history)
-        self._left.discard(number)
-        return Tried(Proposal(self._params(number), parent=0, seen=len(history)), self._at(number))
-
-    def _chosen(self, history: History) -> int:
-        left = sorted(self._left)
-        drawn = int(self._rng.integers(2**31))
+        left, drawn = sorted(self._left), int(self._rng.integers(2**31))
         found = self._proposer.propose(Brief(self.table.space, history, seed=drawn)) if self._proposer else None
-        if found is None:
-            return left[drawn % len(left)]
-        away = self.table.distances(found.params)[left]
-        return left[int(away.argmin())]
+        number = left[int(self.table.distances(found.params)[left].argmin()) if found else drawn % len(left)]
+        self._left.discard(number)
+        # The point that was asked for, not the configuration's: a search that misses it would ask for it again.
+        params = dict(found.params) if found else self._params(number)
+        return Tried(Proposal(params, parent=0, seen=len(history)), self._at(number))
 
     def run(self, one: Configuration, questions: str) -> Seen:
         assert isinstance(one, Row), "it is of this table"

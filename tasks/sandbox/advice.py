@@ -35,7 +35,8 @@ def advice(level: Level, environment: Environment, words: str) -> str:
     elif paths and not paths[0].startswith("/") and _is_left_out(environment, paths[0]):
         hint = _beside(paths[0])
     elif MEMORY.search(words):
-        hint = f"it may use {allowed_memory(environment.limits) / GIB:.3g} GiB: use less, or raise limits.memory_gb"
+        most = allowed_memory(environment.limits) / GIB
+        hint = f"it may use {most:.3g} GiB of memory: use less, or raise limits.memory_gb"
     elif level != "none" and not environment.network and NO_NETWORK.search(words):
         hint = (
             f"sandbox {level}: programs have no network, and a home of their own: list data in `readable`, of Hugging "
