@@ -62,8 +62,7 @@ class Numeric(Proposer):
             why = f"Sobol point {seen.made + 1} of {self.startup}" if is_new else "a Sobol point: no trial has a score"
         else:
             answers, why = self.answers(seen, brief), self._rationale(seen)
-        first = (start for start, _ in starts.values())
-        point = _first(itertools.chain(first, answers), seen.tried, refused)
+        point = _first(itertools.chain((start for start, _ in starts.values()), answers), seen.tried, refused)
         if point is None:
             point, why = spare, f"a random point: {why} came only to points tried before"
         return Suggestion(dict(zip(seen.space, point, strict=True)), starts.get(repr(point), (point, why))[1])
