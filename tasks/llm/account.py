@@ -76,7 +76,7 @@ def accounts(stated: ModelOptions) -> tuple[Account, ...]:
     if name and block is None:
         why = f"there is no LLM block {name!r}" if stated.block else "nothing says which language model to ask"
         raise Refused(
-            f"{why}: give the option model alone, such as anthropic/claude-sonnet-4-5, or "
+            f"{why}: give the option model, such as anthropic/claude-sonnet-4-5, or "
             f"save an LLM block called {name!r} on the Prefect server, whose address is PREFECT_API_URL"
         )
     values, models = _values(block), block.models if block else []
