@@ -65,6 +65,10 @@ class Service:
             self.__exit__()
             raise
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def __enter__(self) -> Self:
         return self
 
@@ -85,30 +89,40 @@ class Service:
             return False
 
 
+STARTED: list[Service] = []
+"""Servers that may outlive the process that started them: forgotten ones are warned of."""
+
+
+def started_prefect_server(folder: Path, empty: Path) -> Service:
+    """A Prefect server with its data in that folder, begun from an empty database."""
+    shutil.copy(empty, folder)
+    return Service(folder, "prefect", "server", "start", health="/api/health", **HAS_BLOCK_TYPES)
+
+
 @contextlib.contextmanager
 def prefect_server(folder: Path, empty: Path) -> Iterator[str]:
-    """The API address of a Prefect server with its data in that folder, begun from an empty database."""
-    shutil.copy(empty, folder)
-    with Service(folder, "prefect", "server", "start", health="/api/health", **HAS_BLOCK_TYPES) as server:
+    """The API address of such a server."""
+    with started_prefect_server(folder, empty) as server:
         yield f"{server.url}/api"
 
 
 @contextlib.contextmanager
 def shared_prefect_server(folder: Path, empty: Path) -> Iterator[str]:
-    """The same for all workers that name that folder: whoever comes first starts it, and ends it when all have left."""
+    """The same for all workers that name that folder: whoever comes first starts it, whoever leaves last ends it."""
     folder.mkdir(exist_ok=True)
     address, entry = folder / "address", FileLock(folder / "entry.lock")
-    with contextlib.ExitStack() as server, (folder / "users.lock").open("w") as users:
+    with (folder / "users.lock").open("w") as users:
         with entry:
             fcntl.flock(users, fcntl.LOCK_SH)
-            if not (found := address.exists()):
-                address.write_text(server.enter_context(prefect_server(folder, empty)))
-        yield address.read_text()
-        if not found:
-            with entry:  # whoever comes now starts another
-                fcntl.flock(users, fcntl.LOCK_EX)
-                address.unlink()
-                server.close()
+            if not address.exists():
+                STARTED.append(server := started_prefect_server(folder, empty))
+                address.write_text(f"{server.url}/api {server.pid}")
+        url, pid = address.read_text().split()
+        yield url
+        with entry, contextlib.suppress(BlockingIOError):  # others use it still
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            address.unlink()
+            os.killpg(int(pid), signal.SIGKILL)
 
 
 def for_all_workers(factory: pytest.TempPathFactory) -> Path:
