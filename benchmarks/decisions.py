@@ -271,7 +271,7 @@ def simulate(night: Night, campaigns: int, nulls: int, seed: int, jobs: int | No
             list(pool.map(partial(night.campaign, seed=seed, null=none), range(many), chunksize=max(many // 64, 1)))
             for many, none in ((campaigns, False), (nulls, True))
         )
-    stated: Row = {"rule": night.rule, "cancel": night.cancel, "runs": night.runs, "share": 1.0}
+    stated: Row = {"rule": night.rule, "cancel": night.cancel, "proposer": night.proposer, "runs": night.runs}
     stated |= {"campaigns": campaigns, "nulls": nulls}
     return stated | figures(found, null)
 
