@@ -24,7 +24,6 @@ BENCHMARKS = {
     "grpo": ("5 min", "--rounds 1 --steps 2"),
     "night": ("8 h", "--hours 0.1 --rule greedy"),
     "ppo_throughput": ("10 min", "--rounds 1 --seconds 2"),
-    "prefect_faults": ("5 min", "--kills 1"),
     "real_model": ("20 min", "--questions 4 --max-tokens 8"),
     "search_hours": ("a week", f"--problems cartpole --lanes tpe greedy {SHORT}"),
     "showcase": ("1 min", ""),

@@ -70,7 +70,7 @@ def resume_cut_off() -> list[str]:
     """Resume the runs of campaigns that nobody runs and that have not ended, if the automation is on; their names.
 
     The net below the automations, for a run that died while the server was away, and for one whose event was lost, as
-    happens on SQLite under load (benchmarks/prefect_faults.py). Runs of terminals are marked Crashed, and those that a
+    happens on SQLite under load (seen with Prefect 3.8.8). Runs of terminals are marked Crashed, and those that a
     person was cancelling Cancelled.
     """
     from prefect.client.schemas.filters import FlowRunFilter
