@@ -1,7 +1,7 @@
 """One night begun by a schedule, with everything that may break breaking on the way.
 
     python -m benchmarks.night [--hours 8] [--environment lunar_lander] [--set KEY=VALUE ...] [--rule certify]
-        [--proposer tpe] [--parallel 1] [--store FILE.csv] [--folder NEW]
+        [--proposer tpe] [--parallel 1] [--folder FOLDER]
 
 `nightshift up` in a home of its own, a deployment of the flow `campaign` with a schedule whose next time is two minutes
 away, and nobody who starts the campaign. `nightshift up` is called again every minute, as from cron. At fixed shares of
@@ -12,15 +12,17 @@ the night these faults come, each with kill -9:
     training    the program of a run, which is that run's own end: a trial's is a crash with its reason
     mlflow      the MLflow server that the campaign tracks to, gone for a twentieth of the night
     disk        the disk of the home is filled up, so that the campaign stops; needs root, for a disk of its own
+    restart     not at a share: this command called again with the same --folder, after everything was killed or the
+                machine began anew, goes on with the night
 
-    back        seconds from the fault until its effect was over: until the campaign runs again (engine), there is a
-                worker (worker), the next run begins (training), nothing waits for MLflow any more (mlflow), and
-                after the disk has room the campaign runs again (disk)
+    back        seconds from the fault until its effect was over: until the campaign runs again (engine, restart),
+                there is a worker (worker), the next run begins (training), nothing waits for MLflow any more (mlflow),
+                and after the disk has room the campaign runs again (disk)
     hands       interventions: commands that somebody had to type. A full disk takes one, `nightshift resume`
     lost        trials that had ended before the fault and are not the same after it
 
 At the end there are the trials of the night, what ships, and the same three counts over all. A fault that the machine
-does not allow is left out and named. --folder keeps the home, with the campaign's report, and the logs.
+does not allow is left out and named. --folder keeps the home, with the campaign's report, the logs, and faults.csv.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +70,7 @@ FAULTS = {"engine": 0.15, "worker": 0.25, "training": 0.35, "mlflow": 0.55, "dis
 """Shares of the night after which they come; the program is killed before the half that a certificate may take."""
 OUTAGE = 0.05
 """Share of the night for which MLflow is gone."""
-DISK_GB = 2
+DISK_GB = 4
 LEFT = 300 * 2**20
 """Bytes that are left on a full disk: too few for a campaign to go on, enough for a running trial."""
 UP_SECONDS = 60.0
@@ -110,11 +112,21 @@ class Night:
     folder: Path
     options: argparse.Namespace
     campaign: str = ""
-    faults: list[FaultRow] = field(default_factory=list)
     mlflow: subprocess.Popen[bytes] | None = None
-    mlflow_port: int = field(default_factory=free_port)
     _looked: float = 0.0
     _began: float = 0.0
+
+    @cached_property
+    def faults(self) -> Rows[FaultRow]:
+        return Rows(self.folder / "faults.csv", FaultRow)
+
+    @cached_property
+    def mlflow_port(self) -> int:
+        """The same one after a restart, as the campaign tracks to it."""
+        kept = self.folder / "mlflow.port"
+        if not kept.exists():
+            kept.write_text(str(free_port()))
+        return int(kept.read_text())
 
     @property
     def seconds(self) -> float:
@@ -170,7 +182,20 @@ class Night:
             time.sleep(every)
         return time.monotonic() - began
 
-    def schedule(self) -> None:
+    def begin(self) -> None:
+        """Have the campaign begun by a schedule, or going on, where it was begun before everything was killed."""
+        self.ballast.unlink(missing_ok=True)
+        again, before = self._has_begun(), self._decided()
+        if not again:
+            self._schedule()
+        back = self.until(lambda: self.engine or self._is_over(), 900, "a process of the campaign")
+        with (self.place / "events.jsonl").open() as events:  # its own time: on a busy machine it is seen late
+            first = json.loads(events.readline())
+        self._began = time.monotonic() - (time.time() - first["time"])
+        if again:
+            self._note("restart", back, 0, before, "after everything was killed")
+
+    def _schedule(self) -> None:
         """Deploy the campaign with a schedule, and return once its first trial has begun."""
         self.until(lambda: self.workers, 300, "a worker")
         options = self.options
@@ -191,9 +216,6 @@ class Night:
         }  # fmt: skip
         self._ask("/deployments/", deployment)
         self.until(self._has_begun, 900, f"a campaign, scheduled for {due:%H:%M} UTC")
-        with (self.place / "events.jsonl").open() as events:  # its own time: on a busy machine it is seen late
-            first = json.loads(events.readline())
-        self._began = time.monotonic() - (time.time() - first["time"])
 
     def _ask(self, path: str, body: dict[str, Any]) -> Any:
         """Post to the API of this home's server."""
@@ -215,7 +237,10 @@ class Night:
             "mlflow": self._stop_mlflow, "disk": self._fill_disk,
         }  # fmt: skip
         limit = self.seconds + SLACK_SECONDS
+        done = {row.fault for row in self.faults.rows}
         for fault, share in FAULTS.items():
+            if fault in done:
+                continue
             if fault in skipped:
                 self._note(fault, None, 0, self._decided(), f"{LEFT_OUT}: {skipped[fault]}")
                 continue
@@ -245,7 +270,7 @@ class Night:
             self.campaign, self.options.environment, self.options.hours, fault, minute,
             None if back is None else round(back, 1), hands, lost, words, machine(), commit(), today(),
         )  # fmt: skip
-        self.faults.append(row)
+        self.faults.add(row)
 
     def _kill_engine(self) -> tuple[float, int, str]:
         self.until(lambda: self.engine, 300, "a process of the campaign")
@@ -297,16 +322,19 @@ class Night:
             raise TimeoutError(f"{found['waiting_to_record']} records wait for `nightshift sync`: the campaign ended")
         return not found["waiting_to_record"]
 
+    @property
+    def ballast(self) -> Path:
+        return self.folder / "disk" / "ballast"
+
     def _fill_disk(self) -> tuple[float, int, str]:
-        ballast = self.folder / "disk" / "ballast"
         usage = shutil.disk_usage(self.folder / "disk")
-        with ballast.open("wb") as file:
+        with self.ballast.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, max(1, usage.free - LEFT))
         try:
             self.until(lambda: self.status()["state"] != "running", 3600, "a campaign that stops", SELDOM)
             found = self.status()
         finally:
-            ballast.unlink()
+            self.ballast.unlink()
         if found["state"] != "stopped":
             raise TimeoutError(f"the campaign is {found['state']}: {found['reason']}")
         began = time.monotonic()
@@ -344,11 +372,19 @@ def _busy(process: psutil.Process) -> float:
 @contextlib.contextmanager
 def disk(folder: Path) -> Iterator[str]:
     """A small disk at `folder`; why there is none, where there is none, and then it is a folder like any other."""
-    folder.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_GB}g", "none", str(folder)]
-    done = subprocess.run(mount, capture_output=True, text=True, check=False) if os.geteuid() == 0 else None
-    if done is None or done.returncode:
-        yield "only root can mount a small disk" if done is None else f"nothing can be mounted: {done.stderr.strip()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() != 0:
+        yield "only root can mount a small disk"
+        return
+    image = folder.with_suffix(".img")
+    try:
+        if not image.exists():
+            subprocess.run(["truncate", "-s", f"{DISK_GB}G", str(image)], capture_output=True, check=True)
+            subprocess.run(["mkfs.ext4", "-q", str(image)], capture_output=True, check=True)
+        if not folder.is_mount():
+            subprocess.run(["mount", "-o", "loop", str(image), str(folder)], capture_output=True, check=True)
+    except subprocess.CalledProcessError as failed:
+        yield f"nothing can be mounted: {failed.stderr.decode().strip()}"
         return
     try:
         yield ""
@@ -364,8 +400,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rule", default="certify", help="as of a campaign")
     parser.add_argument("--proposer", default="tpe", help="as of a campaign")
     parser.add_argument("--parallel", type=int, default=1, help="as of a campaign")
-    parser.add_argument("--store", type=Path, help="CSV file to which the faults are added")
-    parser.add_argument("--folder", type=Path, help="a new folder to run in, where logs and home stay")
+    parser.add_argument("--folder", type=Path, help="to run in, where logs and home stay; a night in it goes on")
     options = parser.parse_args()
     if "/" in options.environment:
         options.environment = str(Path(options.environment).absolute())
@@ -382,24 +417,20 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the servers are ended, too
     options = parsed()
-    kept = Rows(options.store, FaultRow) if options.store else None  # refused before the night, not after it
     with contextlib.ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nightshift-night-")))
         no_disk = stack.enter_context(disk(folder.absolute() / "disk"))
         night = Night(folder.absolute(), options)
-        night.home.mkdir()
+        night.home.mkdir(exist_ok=True)
         if options.folder:  # off the disk of the night, once its servers have ended
-            stack.callback(shutil.copytree, night.home, folder / "home", symlinks=True)
+            stack.callback(shutil.copytree, night.home, folder / "home", symlinks=True, dirs_exist_ok=True)
         stack.callback(night.end)
         try:
             night.start_mlflow()
-            night.schedule()
+            night.begin()
             night.run({"disk": no_disk} if no_disk else {})
         except (RuntimeError, TimeoutError) as failed:
-            sys.exit(f"{failed}; with --folder NEW the logs stay")
-        finally:
-            if kept:
-                kept.add(*night.faults)
+            sys.exit(f"{failed}; with --folder the logs stay")
         found = night.status()
         night.command("report", night.campaign)
     numbers = {row["trial"] for row in found["trials"]}
@@ -408,15 +439,15 @@ def main() -> None:
         "state": found["state"],
         "trials": len(numbers) - 1,
         "missing": len(set(range(len(numbers))) - numbers),
-        "lost": sum(row.lost for row in night.faults),
-        "interventions": sum(row.hands for row in night.faults),
+        "lost": sum(row.lost for row in night.faults.rows),
+        "interventions": sum(row.hands for row in night.faults.rows),
         "waiting_to_record": found["waiting_to_record"],
         "ships": found["shipped"],
     }
-    rows = [(row.fault, row.minute, row.back or "", row.hands, row.lost, row.words) for row in night.faults]
+    rows = [(row.fault, row.minute, row.back or "", row.hands, row.lost, row.words) for row in night.faults.rows]
     show(("fault", "minute", "back, s", "hands", "lost", ""), rows)
     show(("", ""), figures.items())
-    sys.exit(bool(figures["lost"] or figures["missing"] or any(row.failed for row in night.faults)))
+    sys.exit(bool(figures["lost"] or figures["missing"] or any(row.failed for row in night.faults.rows)))
 
 
 if __name__ == "__main__":
