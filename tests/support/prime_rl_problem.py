@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.fake_prime_rl import NONE, Faults, base_model, lay
+from tests.support.fake_prime_rl import base_model, lay
 from tests.support.question_pool import RECIPE
 from tests.support.toy import folder_of, stated
 
@@ -23,8 +23,8 @@ disk_gb = 0.01
 FIXED = """
 [fixed]
 prime_rl = "{checkout}"
-start_deadline = {start:g}
-stall_deadline = {stall:g}
+start_deadline = 60
+stall_deadline = 30
 quit_deadline = 5
 """
 TRAIN = """\
@@ -51,11 +51,11 @@ pathlib.Path(sys.argv[2]).write_text(json.dumps({"score": quality}))
 """
 
 
-def laid(tmp_path: Path, faults: Faults = NONE, start: float = 60, stall: float = 30) -> tuple[Path, Path]:
+def laid(tmp_path: Path) -> tuple[Path, Path]:
     """The folder of the environment, and the checkout that it uses."""
-    checkout = lay(tmp_path / "prime-rl", faults)
+    checkout = lay(tmp_path / "prime-rl")
     folder = tmp_path / "env"
     base_model(folder / "base")
-    toml = stated(f'readable = ["{checkout}"]', toml=TOML) + FIXED.format(checkout=checkout, start=start, stall=stall)
+    toml = stated(f'readable = ["{checkout}"]', toml=TOML) + FIXED.format(checkout=checkout)
     texts = {"environment.toml": toml, "train.toml": TRAIN, "taskset.py": "", "prepare.py": PREPARE, "judge.py": JUDGE}
     return folder_of(folder, texts), checkout
