@@ -63,7 +63,7 @@ def test_a_candidate_that_just_ends_has_no_score(name: str, tmp_path: Path) -> N
 
 # Control: before anything starts
 
-SIZES = {"one": {"kwargs": {"observation": spaces.Discrete(2)}}, "two": {"kwargs": {"observation": spaces.Discrete(3)}}}
+SIZES = {str(many): {"kwargs": {"observation_space": spaces.Discrete(many)}} for many in (2, 3)}
 ABC: dict[str, Any] = {"a": {}, "b": {}, "c": {}}
 
 
@@ -73,10 +73,10 @@ ABC: dict[str, Any] = {"a": {}, "b": {}, "c": {}}
         ({"id": "Cartpole-v1"}, "Cartpole-v1 cannot be made .*Did you mean: `CartPole"),
         ({"id": f"{ENVIRONMENTS}:Drifting-v0"}, "Drifting-v0 has no time limit.*set max_episode_steps"),
         (
-            {"id": f"{ENVIRONMENTS}:Spaces-v0", "kwargs": {"action": spaces.Dict(b=spaces.Sequence(spaces.Discrete(2)))}},
+            {"kwargs": {"action_space": spaces.Dict(b=spaces.Sequence(spaces.Discrete(2)))}},
             "action leaf 'b' is of type Sequence",
         ),
-        ({"id": f"{ENVIRONMENTS}:Spaces-v0", "sources": SIZES}, "kwargs .* make different spaces"),
+        ({"sources": SIZES}, "kwargs .* make different spaces"),
         ({"sources": {"a": {}, "b": {"kwargs": {"lenght": 3}}}}, r"'lenght': 3"),
         ({"sources": ABC}, "episodes must be a multiple of 3, the number of sources, got 100"),
     ],
@@ -170,9 +170,9 @@ for active, start, columns in frames():
     column[4] = 8
     answer(column)
 """
-    choice = {"action": spaces.Dict(gas=spaces.Tuple([spaces.Discrete(3, start=5)]))}
+    choice = {"action_space": spaces.Dict(gas=spaces.Tuple([spaces.Discrete(3, start=5)]))}
     with pytest.raises(Misbehaved, match="for action 'gas/0' in lane 4 at step 1"):
-        judged(body, tmp_path, id=f"{ENVIRONMENTS}:Spaces-v0", kwargs=choice)
+        judged(body, tmp_path, kwargs=choice)
     assert not own_children("environments.judges._process")
 
 
