@@ -16,7 +16,6 @@ import pytest
 import environments
 from environments.plugins import Refused
 from environments.space import Value
-from flows.cli.problems import env_new
 from tasks.importing import Imported, imported
 from tests.importing.test_importers import brought, run
 from tests.support.toy import folder_of
@@ -154,14 +153,6 @@ def test_the_judge_plays_the_model_with_its_statistics_also_of_a_training_that_i
     assert done.status == "finished", (tmp_path / "0000/log.txt").read_text()
     assert score.value is not None and 0 < score.value <= 20
     assert done.curve and done.reported is not None and (tmp_path / "0000/out/model/vecnormalize.pkl").is_file()
-
-
-@pytest.mark.parametrize("kind", ["sb3", "rl-zoo", "grpo"])
-def test_a_new_environment_of_each_kind_is_read(tmp_path: Path, kind: str) -> None:
-    env_new(tmp_path / "new", kind=kind)
-    environment = environments.load(tmp_path / "new")
-    environment.check_files()
-    assert environment.higher_is_better and environment.space
 
 
 # Scripts like CleanRL's
