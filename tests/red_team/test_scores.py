@@ -22,7 +22,7 @@ from tasks.train import UNSANDBOXED, run_program
 from tasks.trial import Proposal, Run
 from tests.support.levels import SANDBOXED, WORKING
 from tests.support.red_team import Ground, attack
-from tests.support.toy import JUDGE, QUADRATIC, folder_of, quadratic
+from tests.support.toy import JUDGE, folder_of, quadratic, stated
 
 HONEST = 1.0
 """The score of the model that `model(2.0)` leaves; the lowest, 0, is the best."""
@@ -104,9 +104,7 @@ x = improve(config["params"]["x"])
 (out / "model.json").write_text(json.dumps({"x": x}))
 """
 """From 2.5 it comes to 2, which is worth 1."""
-TOML = QUADRATIC.replace("python fit.py --x {x} --out {out}", "python fit.py").replace(
-    'editable = ["fit.py"]', 'editable = ["fit.py"]\nrequired_calls = ["improve"]'
-)
+TOML = stated('train_cmd = "python fit.py"', 'required_calls = ["improve"]')
 EDITS = [
     ("judge.py", JUDGE.replace("(x - 1) ** 2", "0"), "the edit does not apply: error: judge.py: No such file"),
     ("sitecustomize.py", "x = 1\n", "the edit touches or removes 'sitecustomize.py'"),

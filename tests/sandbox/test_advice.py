@@ -26,7 +26,7 @@ from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
 from tests.support.levels import SANDBOXED, fast_at
-from tests.support.toy import FIT, QUADRATIC, SANDBOX, quadratic
+from tests.support.toy import FIT, QUADRATIC, SANDBOX, quadratic, stated
 
 FIRST = fast_at(SANDBOXED[:1], SANDBOXED)
 
@@ -227,9 +227,7 @@ def test_what_programs_import_is_looked_for_in_their_sandbox_before_anything_tra
 # How a program says why it failed: what of that becomes the reason, and when the machine is blamed for it.
 
 
-SETTINGS = QUADRATIC.replace('program = ["fit.py"]', 'program = ["fit.py", "train.toml"]').replace(
-    'editable = ["fit.py"]', 'editable = ["train.toml"]'
-)
+SETTINGS = stated('program = ["fit.py", "train.toml"]', 'editable = ["train.toml"]')
 """An environment whose edits change settings, and no code."""
 
 
@@ -253,7 +251,7 @@ def test_the_machine_is_at_fault_unless_an_edit_can_have_made_the_program_say_so
     at_fault = failing(failed="port in use: 8000 is held by process 7", retry=True)
     with pytest.raises(CannotStart, match=r"port in use: 8000 .*process 7.*/trial/log.txt"):
         train(tmp_path / "itself", at_fault, toml=SETTINGS)
-    edited = SETTINGS.replace('editable = ["train.toml"]', 'editable = ["train.toml", "fit.py"]')
+    edited = stated('editable = ["train.toml", "fit.py"]', toml=SETTINGS)
     as_code = SETTINGS.replace("python fit.py", "python train.toml")
     for name, toml in (("edited", edited), ("as code", as_code)):
         run = train(tmp_path / name, at_fault.replace("parse_args()", "parse_known_args()[0]"), toml=toml)
