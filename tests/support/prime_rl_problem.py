@@ -20,13 +20,6 @@ settings.questions = 4
 seconds = 60
 disk_gb = 0.01
 """  # fmt: skip
-FIXED = """
-[fixed]
-prime_rl = "{checkout}"
-start_deadline = 60
-stall_deadline = 30
-quit_deadline = 5
-"""
 TRAIN = """\
 # what may be tuned
 [trainer.optim]
@@ -56,6 +49,6 @@ def laid(tmp_path: Path) -> tuple[Path, Path]:
     checkout = lay(tmp_path / "prime-rl")
     folder = tmp_path / "env"
     base_model(folder / "base")
-    toml = stated(f'readable = ["{checkout}"]', toml=TOML) + FIXED.format(checkout=checkout)
+    toml = stated(f'readable = ["{checkout}"]', toml=TOML) + f'[fixed]\nprime_rl = "{checkout}"\nquit_deadline = 5\n'
     texts = {"environment.toml": toml, "train.toml": TRAIN, "taskset.py": "", "prepare.py": PREPARE, "judge.py": JUDGE}
     return folder_of(folder, texts), checkout
