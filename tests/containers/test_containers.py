@@ -55,8 +55,8 @@ def none_is_left() -> None:
 def image() -> None:
     """The image of this checkout: what has not changed is taken from an earlier build."""
     docker(
-        "build", "--network", "host", "--build-arg", f"TORCH_INDEX={TORCH_INDEX}", "--tag", IMAGE,
-        "--file", "docker/Dockerfile", ".", seconds=BUILD_SECONDS,
+        "build", "--build-arg", f"TORCH_INDEX={TORCH_INDEX}", "--tag", IMAGE, "--file", "docker/Dockerfile", ".",
+        seconds=BUILD_SECONDS,
     )  # fmt: skip
 
 
