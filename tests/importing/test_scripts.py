@@ -226,9 +226,7 @@ def test_a_script_with_a_dataclass_of_options_runs_unchanged_and_the_mean_of_wha
 ) -> None:
     environment, made = brought(cleanrl, tmp_path / "here")
     assert (environment.metric, environment.direction) == ("charts/episodic_return", "maximize")
-    assert environment.defaults == {
-        "learning_rate": 2.5e-4, "num_envs": 2, "anneal_lr": True, "env_id": "CartPole-v1",
-    }  # fmt: skip
+    assert environment.defaults == {"learning_rate": 2.5e-4, "num_envs": 2, "anneal_lr": True, "env_id": "CartPole-v1"}
     assert environment.budget_steps == 50 and environment.editable == ("repository/small.py",)
     assert made.warnings
     left = " ".join(term.theirs + term.ours for term in made.left)

@@ -144,11 +144,8 @@ def test_what_a_dead_process_has_left_is_swept_now_or_later_and_what_is_followed
         assert settings is not None
         return jobs.begin(f"{run}/0001", "http", settings, seconds, tmp_path / "costs", adopt=True)
 
-    left, kept, away = (
-        begun("a", endpoint.url, 100.0),
-        begun("b", endpoint.url, 100.0),
-        begun("c", "http://127.0.0.1:9", 0.0),
-    )
+    left, kept = begun("a", endpoint.url, 100.0), begun("b", endpoint.url, 100.0)
+    away = begun("c", "http://127.0.0.1:9", 0.0)
     assert not left.path.stat().st_mode & 0o077, "its token is in it"
     left.lock.release()  # as the end of its process would
 

@@ -55,10 +55,7 @@ def train(
         ("import helper", ("helper.py lies beside environment.toml", "add it to `program`")),
         ("open('table.csv')", ("table.csv lies beside environment.toml", "add it to `program`")),
         ("open('/tmp/nowhere/model.pt')", ("sandbox ", "TMPDIR")),
-        (
-            "from huggingface_hub import hf_hub_download\nhf_hub_download('gpt2', 'config.json')",
-            ("HF_HUB_CACHE=", "network = true"),
-        ),
+        ("import huggingface_hub as hub\nhub.hf_hub_download('gpt2', 'a.json')", ("HF_HUB_CACHE=", "network = true")),
         ("held = bytearray(2**30)\nfor at in range(0, 2**30, 4096): held[at] = 1", ("0.3 GiB", "limits.memory_gb")),
         ("import time; time.sleep(60)", ("left no checkpoint in out/", "also as you go or at SIGTERM")),
     ],
