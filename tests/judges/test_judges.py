@@ -26,7 +26,7 @@ from environments.judges.command import RESULT_BYTES, Command
 from environments.judges.control import Control
 from environments.score import Score
 from tests.support import act_programs as policies
-from tests.support.act_programs import PRELUDE, PipeCandidate
+from tests.support.act_programs import PipeCandidate
 from tests.support.processes import own_children, wait_for
 
 JUDGES = plugins.names("environments.judges")
@@ -41,12 +41,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """Settings that work, for each judge; a new one adds its own."""
 
 
-def judged(body: str, folder: Path, seed: int = 7, prelude: str = PRELUDE, **fields: Any) -> Score:
+def judged(body: str, folder: Path, seed: int = 7, **fields: Any) -> Score:
     """The score of one act program by a control judge with 8 lanes."""
     judge = Control(
         **{"id": f"{ENVIRONMENTS}:Drift-v0", "episodes": 8, "other_episodes": 0, "start_seconds": 30, **fields}
     )
-    with PipeCandidate.of(body, folder, prelude) as candidate:
+    with PipeCandidate.of(body, folder) as candidate:
         return judge.score(candidate, Exam(seed))
 
 
