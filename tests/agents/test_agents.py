@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from environments import plugins
@@ -25,7 +24,7 @@ from tasks.proposing.brief import NO_PROBLEM, Brief, Refusal, RemainingBudget, S
 from tasks.trial import Usage
 from tests.support import scripted_agent
 from tests.support.histories import tried
-from tests.support.processes import wait_for
+from tests.support.processes import LONG, SLEEP, alive, wait_for
 
 FILES = {"train.py": "RATE = 0.1\n", "lib/model.py": "WIDTH = 64\n"}
 PROBLEM = NO_PROBLEM.model_copy(update={
@@ -33,8 +32,6 @@ PROBLEM = NO_PROBLEM.model_copy(update={
     "editable": ("train.py", "lib/model.py", "lib/new.py"), "required_calls": ("optimizer.step",),
 })  # fmt: skip
 Play = Callable[..., Suggestion]
-NAP = f"27{os.getpid()}"
-"""Seconds for which what the stand-in leaves behind sleeps: nobody else's does as long."""
 
 
 def brief(tmp_path: Path, **more: Any) -> Brief:
@@ -171,14 +168,14 @@ def test_an_agent_that_fails_is_unavailable_with_its_words(play: Play, name: str
 
 def test_an_agent_that_takes_too_long_is_ended_with_everything_that_it_started(play: Play, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"^claude .*1\.5 s$") as gone:
-        play(f"hang: {NAP}", wall_seconds=1.5)
+        play(f"hang: {LONG}", wall_seconds=1.5)
     assert gone.value.usage == Usage(1, usd=None)
-    assert not sleepers()
+    assert not alive(SLEEP)
 
 
 def test_it_dies_with_its_engine(tmp_path: Path) -> None:
     (tmp_path / "TASK.md").write_text("")
-    program = scripted_agent.install(tmp_path / "bin", "claude", f"hang: {NAP}")
+    program = scripted_agent.install(tmp_path / "bin", "claude", f"hang: {LONG}")
     command = SETTINGS["claude"].command("do it", "")
     code = (
         "import os, sys; from pathlib import Path; from tasks.proposers.agent import run\nhere = Path(sys.argv[1])\n"
@@ -187,10 +184,10 @@ def test_it_dies_with_its_engine(tmp_path: Path) -> None:
     engine = [sys.executable, "-c", code, str(tmp_path), str(program), *command[1:]]
     with subprocess.Popen(engine, cwd=Path(__file__).parents[2]) as process:
         try:
-            wait_for(lambda: len(sleepers()) == 2)
+            wait_for(lambda: len(alive(SLEEP)) == 2)
         finally:
             process.kill()
-    wait_for(lambda: not sleepers())
+    wait_for(lambda: not alive(SLEEP))
 
 
 def test_a_key_that_it_prints_is_stored_nowhere(play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -238,7 +235,3 @@ def test_claudes_words_are_found_with_or_without_the_events_before_them() -> Non
     said = hear_claude(json.dumps({**failure, "usage": {"input_tokens": 10, "output_tokens": 5}}))
     assert (said.error, said.usage) == ("error_max_turns", Usage(1, 10, 5, 0.4))
     assert hear_claude('{"result": "x", "total_cost_usd": "1"}').usage.usd is None
-
-
-def sleepers() -> list[psutil.Process]:
-    return [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", NAP]]

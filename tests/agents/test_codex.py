@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +29,8 @@ class ScriptedModel(Handler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.body())
-        if "count_tokens" in self.path:
-            self.answer(200, b'{"input_tokens": 10}', Content_Type="application/json")
-            return
         events = [f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in self.events(asked)]
         self.answer(200, "".join(events).encode(), Content_Type="text/event-stream")
-
-    def do_GET(self) -> None:
-        self.answer(200, b"{}", Content_Type="application/json")
-
-    do_HEAD = do_GET
 
     def events(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
         """Those of the answer to one request."""
@@ -57,53 +49,41 @@ class ScriptedModel(Handler):
 
 class ClaudeModel(ScriptedModel):
     def events(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
-        if not asked.get("tools"):  # a title for the conversation, and the like
-            return message({"type": "text", "text": "none"}, asked["model"], "end_turn")
-        last = asked["messages"][-1]["content"]
-        results = [one for one in last if isinstance(one, dict) and one.get("type") == "tool_result"]
-        wanted, said = self.step(asked, [json.dumps(one["content"]) for one in results])
-        if wanted is None:
-            return message({"type": "text", "text": said}, asked["model"], "end_turn")
-        call = {"type": "tool_use", "id": f"t{len(self.requests)}", "name": wanted[0], "input": wanted[1]}
-        return message(call, asked["model"], "tool_use")
-
-
-def message(block: dict[str, Any], model: str, reason: str) -> list[dict[str, Any]]:
-    """The events of a message of one block."""
-    usage = {"input_tokens": 1000, "output_tokens": 500}
-    begun = {
-        "id": "m", "type": "message", "role": "assistant", "model": model, "content": [], "stop_reason": None,
-        "stop_sequence": None, "usage": usage,
-    }  # fmt: skip
-    empty, delta = {**block, "text": ""}, {"type": "text_delta", "text": block.get("text")}
-    if block["type"] == "tool_use":
-        empty, delta = {**block, "input": {}}, {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-    return [
-        {"type": "message_start", "message": begun},
-        {"type": "content_block_start", "index": 0, "content_block": empty},
-        {"type": "content_block_delta", "index": 0, "delta": delta},
-        {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage},
-        {"type": "message_stop"},
-    ]
+        wanted, said = None, "none"
+        if asked.get("tools"):  # else it asks for a title of the conversation, and the like
+            last = asked["messages"][-1]["content"]
+            results = [one for one in last if isinstance(one, dict) and one.get("type") == "tool_result"]
+            wanted, said = self.step(asked, [json.dumps(one["content"]) for one in results])
+        block, reason, given = {"type": "text", "text": said}, "end_turn", "{}"
+        if wanted is not None:
+            block = {"type": "tool_use", "id": f"t{len(self.requests)}", "name": wanted[0], "input": {}}
+            reason, given = "tool_use", json.dumps(wanted[1])
+        usage = {"input_tokens": 1000, "output_tokens": 500}
+        begun = {"id": "m", "type": "message", "role": "assistant", "content": [], "model": "scripted", "usage": usage}
+        delta = {"type": "input_json_delta", "partial_json": given}
+        return [
+            {"type": "message_start", "message": begun},
+            {"type": "content_block_start", "index": 0, "content_block": block},
+            *([{"type": "content_block_delta", "index": 0, "delta": delta}] if wanted else []),
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage},
+            {"type": "message_stop"},
+        ]
 
 
 class CodexModel(ScriptedModel):
     def events(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
-        number = len(self.requests)
         outputs = [str(one["output"]) for one in asked["input"] if one["type"] == "function_call_output"]
         wanted, said = self.step(asked, outputs)
         arguments = json.dumps({"cmd": wanted, "yield_time_ms": 30_000, "max_output_tokens": 20_000})
-        item = {"type": "function_call", "call_id": f"c{number}", "name": "exec_command", "arguments": arguments}
-        if wanted is None:
-            content = [{"type": "output_text", "text": said}]
-            item = {"type": "message", "role": "assistant", "id": f"m{number}", "content": content}
-        counts = {"input_tokens": 10, "input_tokens_details": None, "output_tokens": 5, "output_tokens_details": None}
-        response = {"id": f"r{number}", "usage": {**counts, "total_tokens": 15}}
+        call = {"type": "function_call", "name": "exec_command", "arguments": arguments}
+        call["call_id"] = f"c{len(self.requests)}"
+        words = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": said}]}
+        usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
         return [
-            {"type": "response.created", "response": {"id": response["id"]}},
-            {"type": "response.output_item.done", "item": item},
-            {"type": "response.completed", "response": response},
+            {"type": "response.created", "response": {"id": "r"}},
+            {"type": "response.output_item.done", "item": words if wanted is None else call},
+            {"type": "response.completed", "response": {"id": "r", "usage": usage}},
         ]
 
 
@@ -122,50 +102,46 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 needs_codex = pytest.mark.skipif(
     shutil.which("codex") is None, reason="there is no program codex: npm install -g @openai/codex"
 )
-EDITS = ["args.x - 1.0", "args.x - 1.7", "args.y", "min(args.x, 1.1)", "args.x - 1.45"]
-"""In place of `args.x`, each in the champion's program: the third one cannot run."""
+EDITS = ["args.y", "args.x - 1.0"]
+"""In place of `args.x`, each in the champion's program: the first one cannot run."""
 
 
-def read(output: str) -> dict[str, Any]:
-    """The JSON document in what a command printed."""
-    document: dict[str, Any] = json.loads(output[output.index("{") : output.rindex("}") + 1])
-    return document
-
-
-def decided(nightshift: str) -> Steps:
-    """Wait as the skill says, until nothing is to be tried."""
+def waiting(nightshift: str, until: Callable[[dict[str, Any]], object]) -> Generator[str, str, dict[str, Any]]:
+    """The status once it is so, asked for as the skill says."""
     while True:
         output = yield f"sleep 3; {nightshift} status night --json"
-        known = read(output) if '"trials"' in output else {"trials": []}  # it has not begun
-        if known["trials"] and not known["inbox"] and not known["under_way"]:
-            return json.dumps(known)
+        known = json.loads(output[output.index("{") : output.rindex("}") + 1]) if '"trials"' in output else {}
+        if known and until(known):  # else it has not begun
+            return known
+
+
+def is_idle(known: dict[str, Any]) -> bool:
+    return bool(known["trials"]) and not known["inbox"] and not known["under_way"]
 
 
 def researcher() -> Steps:
     """An agent that does what the skill says."""
     skill = yield "cat .agents/skills/nightshift/SKILL.md"
-    assert "nightshift propose NAME --diff" in skill, skill
     found = re.search("it is `(.*)`", skill)
-    assert found, skill
+    assert found and "nightshift propose NAME --diff" in skill, skill
     nightshift = found[1]  # its shell is one of a login, in which no environment is active
     valid = yield f"{nightshift} env validate ./problem"
     assert "valid" in valid, valid
-    yield f"{nightshift} run ./problem --name night --proposer inbox --trials 4 --hours 1 --detach"
-    known = json.loads((yield from decided(nightshift)))
+    yield f"{nightshift} run ./problem --name night --proposer inbox --trials 1 --hours 1 --detach"
+    known = yield from waiting(nightshift, is_idle)
     yield f"git clone -q {known['folder']}/lineage.git work"
     for edit in EDITS:
         yield f'git -C work fetch -q && git -C work reset -q --hard origin/champion; sed -i \'s/"x": [^}}]*}}/"x": {edit}}}/\' work/fit.py'
         propose = f"{nightshift} propose night --diff change.diff --rationale 'x as {edit}' --json"
         yield f"git -C work diff > change.diff && {propose}"
-        known = json.loads((yield from decided(nightshift)))
-    while known["state"] == "running":
-        known = read((yield f"sleep 3; {nightshift} status night --json"))
+        yield from waiting(nightshift, is_idle)
+    known = yield from waiting(nightshift, lambda known: known["state"] != "running")
     yield f"{nightshift} report night"
     return str(known["headline"])
 
 
 @needs_codex
-def test_an_agent_that_reads_the_skill_drives_a_campaign_of_five_edits(tmp_path: Path, home: Path, server: str) -> None:
+def test_an_agent_that_reads_the_skill_drives_a_campaign(tmp_path: Path, home: Path, server: str) -> None:
     place, user, requests = tmp_path / "project", tmp_path / "user", list[dict[str, Any]]()
     quadratic(place / "problem")
     assert FIT.count('{"x": args.x}') == 1
@@ -181,7 +157,7 @@ def test_an_agent_that_reads_the_skill_drives_a_campaign_of_five_edits(tmp_path:
     assert (home / "night").is_dir(), (done.stdout, done.stderr)
     known = status("night")
     assert known["state"] == "finished", (known["reason"], done.stdout)
-    assert len(known["trials"]) == 5 and {one["proposer"] for one in known["trials"][1:]} == {"inbox"}
+    assert [one["proposer"] for one in known["trials"][1:]] == ["inbox"]
     refused = [one["words"] for one in known["incidents"] if "was refused" in one["words"]]
     assert len(refused) == 1 and "no attribute 'y'" in refused[0], "the edit that cannot run"
     assert known["headline"] in done.stdout and known["champion"]["trial"] > 0

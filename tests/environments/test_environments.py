@@ -12,7 +12,7 @@ import environments
 from environments import earlier_trials
 from environments.earlier_trials import EarlierTrial
 from environments.plugins import Refused
-from flows.cli.problems import env_new
+from flows.cli.problems import TEMPLATES, env_new
 from flows.cli.validation import warnings
 from flows.spec.environment import checked_environment
 from tasks.store.workspace import fill, trainer_files
@@ -135,12 +135,13 @@ def test_earlier_trials_are_read_as_they_were_written_and_a_line_that_is_none_is
 SPACE = QUADRATIC[QUADRATIC.index("[space.x]") :]
 
 
-def test_the_template_the_readmes_ten_lines_a_switch_and_a_dotted_name_have_no_warning(tmp_path: Path) -> None:
+def test_new_environments_the_readmes_ten_lines_a_switch_and_a_dotted_name_have_no_warning(tmp_path: Path) -> None:
     (toml,) = re.findall(r"```toml\n(.*?)```", (Path(__file__).parents[2] / "README.md").read_text(), re.DOTALL)
     (tmp_path / "environment.toml").write_text(toml)
     assert warnings(environments.load(tmp_path)) == []
-    env_new(tmp_path / "fresh")
-    assert warnings(environments.load(tmp_path / "fresh")) == []
+    for kind in TEMPLATES:
+        env_new(tmp_path / f"new-{kind}", kind=kind)
+        assert warnings(environments.load(tmp_path / f"new-{kind}")) == []
     switch = '\n[space.amp]\ntype = "choice"\nvalues = [true, false]\ndefault = false\n'
     dotted = '[space."model.lr"]\ntype = "float"\nlow = 0.0\nhigh = 1.0\ndefault = 0.5\n'
     toml = QUADRATIC.replace("--x {x}", "--x {x} {amp:--amp} --model.lr {model.lr}") + switch + dotted

@@ -253,45 +253,24 @@ def test_the_taskset_calls_right_what_ends_with_the_right_total() -> None:
         assert grpo.reward("", reply, "7") == taskset.reward("", reply, "7"), "the trainer pays alike"
 
 
-# reasoning_gym: questions of the real package with their own scorers. Skipped where it is not installed.
-
-
-FOLDER = environments.find("reasoning_gym")
-needs_reasoning_gym = pytest.mark.skipif(not importlib.util.find_spec("reasoning_gym"), reason="it is not installed")
-FEW: dict[str, Any] = {"train": 8, "search": 4, "confirm": 4, "report": 4, "model": "/no-model"}
-"""The recipe ends at the model, which is not there."""
-
-
-@needs_reasoning_gym
-@pytest.mark.parametrize(
-    ("dataset", "options"), [("chain_sum", {"min_terms": 2, "max_terms": 3}), ("word_sorting", {}), ("countdown", {})]
-)
-def test_a_data_sets_own_answer_is_right_by_its_scorer_and_another_is_not(
-    dataset: str, options: dict[str, int], tmp_path: Path
-) -> None:
-    settings = FEW | {"dataset": dataset, "options": options, "instruction": "Answer in <answer> tags."}
-    error = prepared("reasoning_gym", tmp_path / "made", settings)
-    assert "'/no-model' has no config.json" in error
-    file = tmp_path / "made" / "judge" / "search.jsonl"
+@pytest.mark.skipif(not importlib.util.find_spec("reasoning_gym"), reason="reasoning_gym is not installed")
+def test_questions_of_reasoning_gym_have_its_own_scorers_and_what_cannot_be_asked_is_refused(tmp_path: Path) -> None:
+    few: dict[str, Any] = {"train": 8, "search": 4, "confirm": 4, "report": 4, "model": "/no-model"}
+    asking = few | {"dataset": "countdown", "options": {"max_numbers": 5}, "instruction": "Answer in <answer> tags."}
+    assert "'/no-model' has no config.json" in prepared("reasoning_gym", tmp_path / "made", asking), "as the last step"
+    file = tmp_path / "made/judge/search.jsonl"
     asked = rows(file)
     assert len({row["id"] for path in tmp_path.rglob("*.jsonl") for row in rows(path)}) == 20
-    with Taskset(FOLDER / "taskset.py", file, [row["id"] for row in asked], 60, 1e12) as taskset:
-        [first, *_] = taskset.prompts(range(4))
-        assert first[-1]["content"].endswith("tags.")
+    ids = [row["id"] for row in asked]
+    with Taskset(environments.find("reasoning_gym") / "taskset.py", file, ids, 60, 1e12) as taskset:
+        assert all(prompt[-1]["content"].endswith("tags.") for prompt in taskset.prompts(range(4)))
         said = [f"I think so.\n<answer>{row['answer']}</answer>" for row in asked]
         assert taskset.rewards(enumerate(said)) == [1.0] * 4
         assert max(taskset.rewards((place, "<answer>no</answer>") for place in range(4))) < 0.5
-
-
-@needs_reasoning_gym
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
+    for place, (settings, words) in enumerate([
         ({"dataset": "chain_summ"}, "chain_summ"),
         ({"dataset": "graph_color"}, "its scorer needs more than a file holds"),
         ({"options": {"min_terms": 2, "max_terms": 2, "max_digits": 1}, "train": 5000}, "different questions"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(settings: dict[str, Any], words: str, tmp_path: Path) -> None:
-    error = prepared("reasoning_gym", tmp_path / "made", FEW | settings)
-    assert "reasoning_gym cannot be prepared" in error and words in error
+    ]):  # fmt: skip
+        error = prepared("reasoning_gym", tmp_path / str(place), few | settings)
+        assert "reasoning_gym cannot be prepared" in error and words in error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import shlex
 from pathlib import Path
@@ -16,6 +15,7 @@ from environments.score import Score
 from environments.space import Value
 from flows.cli.problems import import_environment
 from flows.cli.validation import warnings
+from tasks.editing.edits import diff_of
 from tasks.evaluate import judge_run
 from tasks.importing import Imported
 from tasks.store.workspace import TrialDir
@@ -128,8 +128,7 @@ def run(
 
 def edit(text: str) -> str:
     """The difference from TRAIN."""
-    lines = (TRAIN.splitlines(keepends=True), text.splitlines(keepends=True))
-    return "".join(difflib.unified_diff(*lines, "a/repository/train.py", "b/repository/train.py"))
+    return diff_of({"repository/train.py": TRAIN}, {"repository/train.py": text})
 
 
 def test_a_folder_like_karpathys_runs_unchanged_and_its_metric_line_is_the_score(

@@ -16,7 +16,6 @@ import pytest
 import environments
 from environments.plugins import Refused
 from environments.space import Value
-from flows.cli.problems import env_new
 from tasks.importing import Imported, imported
 from tests.importing.test_importers import brought, run
 from tests.support.toy import folder_of
@@ -156,14 +155,6 @@ def test_the_judge_plays_the_model_with_its_statistics_also_of_a_training_that_i
     assert done.curve and done.reported is not None and (tmp_path / "0000/out/model/vecnormalize.pkl").is_file()
 
 
-@pytest.mark.parametrize("kind", ["sb3", "rl-zoo", "grpo"])
-def test_a_new_environment_of_each_kind_is_read(tmp_path: Path, kind: str) -> None:
-    env_new(tmp_path / "new", kind=kind)
-    environment = environments.load(tmp_path / "new")
-    environment.check_files()
-    assert environment.higher_is_better and environment.space
-
-
 # Scripts like CleanRL's
 
 
@@ -235,9 +226,7 @@ def test_a_script_with_a_dataclass_of_options_runs_unchanged_and_the_mean_of_wha
 ) -> None:
     environment, made = brought(cleanrl, tmp_path / "here")
     assert (environment.metric, environment.direction) == ("charts/episodic_return", "maximize")
-    assert environment.defaults == {
-        "learning_rate": 2.5e-4, "num_envs": 2, "anneal_lr": True, "env_id": "CartPole-v1",
-    }  # fmt: skip
+    assert environment.defaults == {"learning_rate": 2.5e-4, "num_envs": 2, "anneal_lr": True, "env_id": "CartPole-v1"}
     assert environment.budget_steps == 50 and environment.editable == ("repository/small.py",)
     assert made.warnings
     left = " ".join(term.theirs + term.ours for term in made.left)

@@ -26,7 +26,7 @@ from environments.judges.command import RESULT_BYTES, Command
 from environments.judges.control import Control
 from environments.score import Score
 from tests.support import act_programs as policies
-from tests.support.act_programs import PRELUDE, PipeCandidate
+from tests.support.act_programs import PipeCandidate
 from tests.support.processes import own_children, wait_for
 
 JUDGES = plugins.names("environments.judges")
@@ -41,12 +41,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """Settings that work, for each judge; a new one adds its own."""
 
 
-def judged(body: str, folder: Path, seed: int = 7, prelude: str = PRELUDE, **fields: Any) -> Score:
+def judged(body: str, folder: Path, seed: int = 7, **fields: Any) -> Score:
     """The score of one act program by a control judge with 8 lanes."""
     judge = Control(
         **{"id": f"{ENVIRONMENTS}:Drift-v0", "episodes": 8, "other_episodes": 0, "start_seconds": 30, **fields}
     )
-    with PipeCandidate.of(body, folder, prelude) as candidate:
+    with PipeCandidate.of(body, folder) as candidate:
         return judge.score(candidate, Exam(seed))
 
 
@@ -63,7 +63,7 @@ def test_a_candidate_that_just_ends_has_no_score(name: str, tmp_path: Path) -> N
 
 # Control: before anything starts
 
-SIZES = {"one": {"kwargs": {"observation": spaces.Discrete(2)}}, "two": {"kwargs": {"observation": spaces.Discrete(3)}}}
+SIZES = {str(many): {"kwargs": {"observation_space": spaces.Discrete(many)}} for many in (2, 3)}
 ABC: dict[str, Any] = {"a": {}, "b": {}, "c": {}}
 
 
@@ -73,10 +73,10 @@ ABC: dict[str, Any] = {"a": {}, "b": {}, "c": {}}
         ({"id": "Cartpole-v1"}, "Cartpole-v1 cannot be made .*Did you mean: `CartPole"),
         ({"id": f"{ENVIRONMENTS}:Drifting-v0"}, "Drifting-v0 has no time limit.*set max_episode_steps"),
         (
-            {"id": f"{ENVIRONMENTS}:Spaces-v0", "kwargs": {"action": spaces.Dict(b=spaces.Sequence(spaces.Discrete(2)))}},
+            {"kwargs": {"action_space": spaces.Dict(b=spaces.Sequence(spaces.Discrete(2)))}},
             "action leaf 'b' is of type Sequence",
         ),
-        ({"id": f"{ENVIRONMENTS}:Spaces-v0", "sources": SIZES}, "kwargs .* make different spaces"),
+        ({"sources": SIZES}, "kwargs .* make different spaces"),
         ({"sources": {"a": {}, "b": {"kwargs": {"lenght": 3}}}}, r"'lenght': 3"),
         ({"sources": ABC}, "episodes must be a multiple of 3, the number of sources, got 100"),
     ],
@@ -92,18 +92,10 @@ def test_what_cannot_be_judged_is_refused_with_the_remedy(fields: dict[str, Any]
 def test_nested_spaces_cross_in_sorted_order_and_every_leaf_keeps_its_values(tmp_path: Path) -> None:
     assert judged(policies.SORTER, tmp_path, id=f"{ENVIRONMENTS}:Nest-v0").units == (6.0,) * 8
     hello = json.loads((tmp_path / "hello.json").read_text())
-    assert hello["observation"] == [
-        {"path": "a", "dtype": "<f8", "shape": [2]},
-        {"path": "b/0", "dtype": "<i8", "shape": []},
-        {"path": "b/1/a", "dtype": "<i8", "shape": [2]},
-        {"path": "b/1/z", "dtype": "|i1", "shape": [3]},
-    ]
-    assert hello["action"] == [
-        {"path": "0", "dtype": "<i8", "shape": [2]},
-        {"path": "1", "dtype": "<f4", "shape": [2]},
-        {"path": "2/x", "dtype": "|i1", "shape": [3]},
-        {"path": "2/y", "dtype": "<i8", "shape": []},
-    ]
+    assert [leaf["path"] for leaf in hello["observation"]] == ["a", "b/0", "b/1/a", "b/1/z"]
+    assert [(leaf["path"], leaf["dtype"], leaf["shape"]) for leaf in hello["action"]] == [
+        ("0", "<i8", [2]), ("1", "<f4", [2]), ("2/x", "|i1", [3]), ("2/y", "<i8", []),
+    ]  # fmt: skip
 
 
 def test_every_lane_plays_one_episode_and_is_dark_afterwards(tmp_path: Path) -> None:
@@ -178,9 +170,9 @@ for active, start, columns in frames():
     column[4] = 8
     answer(column)
 """
-    choice = {"action": spaces.Dict(gas=spaces.Tuple([spaces.Discrete(3, start=5)]))}
+    choice = {"action_space": spaces.Dict(gas=spaces.Tuple([spaces.Discrete(3, start=5)]))}
     with pytest.raises(Misbehaved, match="for action 'gas/0' in lane 4 at step 1"):
-        judged(body, tmp_path, id=f"{ENVIRONMENTS}:Spaces-v0", kwargs=choice)
+        judged(body, tmp_path, kwargs=choice)
     assert not own_children("environments.judges._process")
 
 

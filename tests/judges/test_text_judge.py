@@ -21,7 +21,7 @@ from environments.judges import ComparisonBlock, Exam, Misbehaved
 from environments.judges._generate import CannotGenerate, check_model
 from environments.judges.text import GENERATOR, Text, share_of
 from environments.score import Score
-from tasks.evaluate import judge_run
+from tasks.evaluate import judge_run, view
 from tasks.sandbox import outputs
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
@@ -29,7 +29,6 @@ from tasks.trial import Run
 from tests.support import tiny_model
 from tests.support.act_programs import PipeCandidate
 from tests.support.fake_llm import Asked, FakeLLM, Reply
-from tests.support.processes import alive
 from tests.support.toy import SANDBOX, folder_of
 
 TASKSET = """\
@@ -66,7 +65,7 @@ RIGHT = "answer_all()"
 """Knows every answer, and gives the last one first."""
 
 VLLM = """\
-import os, subprocess, sys
+import os
 from types import SimpleNamespace
 
 assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
@@ -80,8 +79,6 @@ class LLM:
         assert os.path.isfile(os.path.join(model, "config.json"))
         if mode == "fails":
             raise ValueError("Free memory on device (3.1/79.2 GiB) on startup is less than desired")
-        if mode == "orphan":
-            subprocess.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(600)"], start_new_session=True)
 
     def chat(self, prompts, sampling, use_tqdm):
         assert all(how.stop_token_ids == [2, 5] for how in sampling)
@@ -175,12 +172,8 @@ answer_all(half)
 
 def test_the_seed_draws_the_questions_and_their_order_and_the_samples(tmp_path: Path) -> None:
     def asked(seed: int) -> tuple[list[str], dict[str, Any]]:
-        judged(
-            "open('log', 'w').write(json.dumps(request))\n" + RIGHT,
-            tmp_path,
-            exam(tmp_path, questions(40), seed),
-            questions=10,
-        )
+        noting = f"open('log', 'w').write(json.dumps(request))\n{RIGHT}"
+        judged(noting, tmp_path, exam(tmp_path, questions(40), seed), questions=10)
         return [kept["question"] for kept in answers(tmp_path)], json.loads((tmp_path / "log").read_text())
 
     assert asked(1) == asked(1)
@@ -220,22 +213,22 @@ def test_a_generator_may_load_its_libraries_before_it_reads_what_no_pipe_holds(t
 # Where there is no score
 
 
+PARTLY = r"""
+def partly(prompt):
+    return {"error": "HTTP 500\x1b[31m"} if prompt[-1]["content"][0] == "0" else answer(prompt)
+answer_all(partly)
+"""
+
+
 @pytest.mark.parametrize(
     ("body", "change", "words"),
     [
         ("say({'failed': 'diverged: NaN'})", (), r"^diverged: NaN \(before it was ready\)$"),
         ("say(UP); import time; time.sleep(60)", (), r"did not answer within 2 s \(after 0 of 2 answers\)"),
         ("say(UP); sys.stdout.write('x' * 10**6); sys.stdout.flush()", (), "bytes where one line was due"),
-        (
-            "say(UP); say({'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}); sys.stdin.read()",
-            (),
-            "not asked, prompt 2",
-        ),
-        (
-            RIGHT,
-            ("def reward(", "def rewards("),
-            "taskset.py cannot be used .AttributeError: .* has no attribute 'reward'",
-        ),
+        ("say(UP); say({'index': 2, **answer(request['prompts'][0])}); sys.stdin.read()", (), "not asked, prompt 2"),
+        (PARTLY, (), r"^1 of 2 questions .*0\d.*: HTTP 500\[31m$"),
+        (RIGHT, ("def reward(", "def rewards("), "taskset.py cannot be used .AttributeError: .* no attribute 'reward'"),
         (RIGHT, ("return ", "return float('nan') * "), "the reward of question 0+. is nan, not a finite number"),
         (RIGHT, ("return ", "raise SystemExit(0); "), "the reward of question 0+. failed .SystemExit: 0"),
         (RIGHT, ("return ", "import re; re.match('(a+)+b', 'a' * 60); "), r"within 2 s.*\[text\] reward_seconds"),
@@ -249,19 +242,6 @@ def test_a_generator_that_fails_or_a_taskset_that_cannot_score_is_no_score_and_h
         taskset.write_text(taskset.read_text().replace(*change))
     with pytest.raises(Misbehaved, match=words):
         judged(f"UP = {{'ready': True}}\n{body}", tmp_path, look, answer_seconds=2.0, reward_seconds=2)
-
-
-def test_questions_that_failed_refuse_the_score_with_their_number_and_the_first_reason(tmp_path: Path) -> None:
-    body = """
-def partly(prompt):
-    return {"error": "HTTP 500\\x1b[31m"} if int(prompt[-1]["content"][0]) < 3 else answer(prompt)
-answer_all(partly)
-"""
-    with pytest.raises(Misbehaved, match=r"^3 of 5 questions .*0\d.*: HTTP 500\[31m$"):
-        judged(body, tmp_path, exam(tmp_path, questions(5)))
-    kept = {one["question"]: one["sampled"] for one in answers(tmp_path)}
-    assert kept["0" * 16] == {"error": "HTTP 500\x1b[31m"}
-    assert kept["0" * 15 + "4"]["rewards"] == [1.0, 1.0]
 
 
 # Before anything starts
@@ -310,20 +290,15 @@ def judged_run(given: Environment, folder: Path) -> tuple[Score, TrialDir]:
     return judge_run("test/text", given, SANDBOX, place, run, seed=8), place
 
 
-ORPHAN = "import time; time.sleep(600)"
-
-
-def test_vllm_runs_in_the_sandbox_which_ends_what_it_leaves_behind(tmp_path: Path) -> None:
-    before = {*alive(ORPHAN)}
-    hollow_model(tmp_path / "trial" / "out" / "model")
-    vllm = stand_in(tmp_path)
-    settings = f'backend = "vllm"\nvllm = {json.dumps(str(vllm))}\nvllm_args = {{mode = "orphan"}}'
-    given = environment(tmp_path, settings, (vllm.parents[1],))
+def test_vllm_runs_in_the_sandbox_which_shows_it_neither_questions_nor_answers(tmp_path: Path) -> None:
+    model, vllm = hollow_model(tmp_path / "trial/out/model"), stand_in(tmp_path)
+    given = environment(tmp_path, f'backend = "vllm"\nvllm = {json.dumps(str(vllm))}', (vllm.parents[1],))
     score, place = judged_run(given, tmp_path)
-    assert score.error is None and {*alive(ORPHAN)} <= before
-    assert score.units == (1.0,) * 3
-    assert len((place.judged / "answers.jsonl").read_text().splitlines()) == 3
-    model = tmp_path / "trial/out/model"
+    assert score.error is None and score.units == (1.0,) * 3
+    assert len(answers(place.judged)) == 3
+    pools = tmp_path / "prepared/judge"
+    shown = view(given, place).readable
+    assert not any(pools.is_relative_to(path) or path.is_relative_to(pools) for path in shown)
     (told,) = generate("vllm", model, request("1"), python=vllm.with_name("python"), vllm_args={"mode": "fails"})[0]
     assert told["failed"].startswith("vllm does not generate (ValueError: Free memory on device")
 
@@ -342,15 +317,6 @@ def test_an_endpoint_is_asked_from_in_the_sandbox_once_a_question_with_a_key_tha
     assert len({asked.body["seed"] for asked in server.requests}) == 3, "one request a question"
     for file in place.path.rglob("*"):
         assert not file.is_file() or b"a-secret-for-the-night" not in file.read_bytes()
-
-
-def test_the_generator_is_shown_neither_questions_nor_answers(tmp_path: Path) -> None:
-    from tasks.evaluate import view
-
-    given = environment(tmp_path)
-    shown = view(given, TrialDir(tmp_path / "trial")).readable
-    pools = tmp_path / "prepared" / "judge"
-    assert not any(pools.is_relative_to(path) or path.is_relative_to(pools) for path in shown)
 
 
 @pytest.mark.slow
@@ -420,11 +386,7 @@ def test_a_question_that_goes_on_failing_is_an_error_and_the_others_are_answered
     ("name", "text", "words"),
     [
         ("pytorch_model.bin", "", "pytorch_model.bin in model: weights are read from safetensors only"),
-        (
-            "config.json",
-            '{"auto_map": {"AutoModel": "modeling.Mine"}}',
-            "config.json in model: it is code or names some",
-        ),
+        ("config.json", '{"auto_map": {"AutoModel": "a.Mine"}}', "config.json in model: it is code or names some"),
         ("adapter_config.json", "{}", "merge it into its base"),
     ],
 )

@@ -70,10 +70,8 @@ def test_every_prompt_can_be_said_from_the_first_trial_on(name: str, count: int,
 
 
 def test_two_values_that_differ_are_told_apart() -> None:
-    old, new = (
-        Proposal({"gamma": 0.9995, "base": "Qwen/Qwen2.5-0.5B"}),
-        Proposal({"gamma": 0.9999, "base": "Qwen/Qwen2.5-1.5B"}),
-    )
+    old = Proposal({"gamma": 0.9995, "base": "Qwen/Qwen2.5-0.5B"})
+    new = Proposal({"gamma": 0.9999, "base": "Qwen/Qwen2.5-1.5B"})
     assert prompts.changes(old, new) == 'gamma 0.9995 → 0.9999, base "Qwen/Qwen2.5-0.5B" → "Qwen/Qwen2.5-1.5B"'
 
 

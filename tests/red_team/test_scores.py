@@ -6,7 +6,6 @@ number: it gets it, or none with a reason.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,15 @@ import environments
 from environments.score import Score
 from tasks.editing.edits import diff_of
 from tasks.evaluate import judge_run
-from tasks.run_checks import plausible_beside
 from tasks.sandbox import outputs
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
 from tasks.store.workspace import TrialDir
 from tasks.train import UNSANDBOXED, run_program
-from tasks.trial import Proposal, Run, Trial, Verdict
+from tasks.trial import Proposal, Run
 from tests.support.levels import SANDBOXED, WORKING
 from tests.support.red_team import Ground, attack
-from tests.support.toy import JUDGE, QUADRATIC, folder_of, quadratic
+from tests.support.toy import JUDGE, folder_of, quadratic, stated
 
 HONEST = 1.0
 """The score of the model that `model(2.0)` leaves; the lowest, 0, is the best."""
@@ -88,24 +86,6 @@ def test_red_team_import_hooks_and_results_for_the_judge(tmp_path: Path, level: 
     assert not ground.changed()
 
 
-# What it claims to have trained
-
-
-def test_red_team_the_checkpoint_of_another_trial_is_not_its_own(tmp_path: Path) -> None:
-    """The baseline's model stands in its source, as it might after one look at an earlier trial."""
-    ground = Ground.lay(tmp_path)
-    baseline = attack(ground, MODEL, WORKING[0], name="0010")
-    thief = attack(ground, f"# learned by heart\n{MODEL}", WORKING[0], name="0011")
-    score, proposal = Score.of([HONEST], higher_is_better=False), Proposal({"x": 2.5})
-    history = (Trial(0, 0, 0, proposal, (baseline.run,), score, Verdict("keep", "the baseline")),)
-    run = plausible_beside(thief.environment, history, Proposal({"x": 1.0}), thief.run, ground.campaign)
-    found = replace(thief, run=run).judge()
-    assert found.value is None and not thief.place.judge_log.exists(), "it was judged"
-    assert str(found.error).startswith(
-        "its checkpoint is that of trial 0, byte for byte, though they differ in program, x"
-    )
-
-
 # The red team against code edits: one that reaches for more than the program's text is a crash, and nothing is
 # started.
 
@@ -124,9 +104,7 @@ x = improve(config["params"]["x"])
 (out / "model.json").write_text(json.dumps({"x": x}))
 """
 """From 2.5 it comes to 2, which is worth 1."""
-TOML = QUADRATIC.replace("python fit.py --x {x} --out {out}", "python fit.py").replace(
-    'editable = ["fit.py"]', 'editable = ["fit.py"]\nrequired_calls = ["improve"]'
-)
+TOML = stated('train_cmd = "python fit.py"', 'required_calls = ["improve"]')
 EDITS = [
     ("judge.py", JUDGE.replace("(x - 1) ** 2", "0"), "the edit does not apply: error: judge.py: No such file"),
     ("sitecustomize.py", "x = 1\n", "the edit touches or removes 'sitecustomize.py'"),

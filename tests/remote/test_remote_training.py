@@ -6,8 +6,8 @@ import hashlib
 import json
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from prefect.blocks.system import Secret
@@ -144,11 +144,8 @@ def test_what_a_dead_process_has_left_is_swept_now_or_later_and_what_is_followed
         assert settings is not None
         return jobs.begin(f"{run}/0001", "http", settings, seconds, tmp_path / "costs", adopt=True)
 
-    left, kept, away = (
-        begun("a", endpoint.url, 100.0),
-        begun("b", endpoint.url, 100.0),
-        begun("c", "http://127.0.0.1:9", 0.0),
-    )
+    left, kept = begun("a", endpoint.url, 100.0), begun("b", endpoint.url, 100.0)
+    away = begun("c", "http://127.0.0.1:9", 0.0)
     assert not left.path.stat().st_mode & 0o077, "its token is in it"
     left.lock.release()  # as the end of its process would
 
@@ -228,17 +225,9 @@ CONTENT = bytes(range(256)) * 1000
 LIMITS = Limits(out_files=3, out_gb=0.001, file_gb=0.001)
 
 
-@dataclass
-class Told:
-    """What a test tells the endpoint to answer."""
-
-    listed: object = None
-    cuts: int = 0
-    """Answers that end in their middle before one is whole."""
-
-
 class Endpoint(Handler):
-    told: Told
+    told: SimpleNamespace
+    """What a test tells it to answer: its list of files, and how many answers end in their middle before one is whole."""
 
     def do_GET(self) -> None:
         is_list = self.path.endswith("/files")
@@ -252,8 +241,8 @@ class Endpoint(Handler):
 
 
 @pytest.fixture
-def told() -> Iterator[tuple[Told, RemoteEndpoint]]:
-    told = Told()
+def told() -> Iterator[tuple[SimpleNamespace, RemoteEndpoint]]:
+    told = SimpleNamespace(listed=None, cuts=0)
     with serving(Endpoint, told=told) as url, RemoteEndpoint(Address(url=url), 2.0, 2.0) as endpoint:
         yield told, endpoint
 
@@ -262,7 +251,7 @@ def entry(path: str, size: int = len(CONTENT), content: bytes = CONTENT) -> dict
     return {"path": path, "bytes": size, "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def test_a_download_that_is_cut_begins_again(told: tuple[Told, RemoteEndpoint], tmp_path: Path) -> None:
+def test_a_download_that_is_cut_begins_again(told: tuple[SimpleNamespace, RemoteEndpoint], tmp_path: Path) -> None:
     answers, endpoint = told
     answers.listed, answers.cuts = [entry("a/model.bin"), entry("progress.jsonl")], 2
 
@@ -286,7 +275,7 @@ def test_a_download_that_is_cut_begins_again(told: tuple[Told, RemoteEndpoint], 
     ],
 )
 def test_names_that_lead_elsewhere_too_much_and_what_contradicts_its_list_are_not_taken(
-    told: tuple[Told, RemoteEndpoint], tmp_path: Path, listed: object, kind: type[Exception], reason: str
+    told: tuple[SimpleNamespace, RemoteEndpoint], tmp_path: Path, listed: object, kind: type[Exception], reason: str
 ) -> None:
     answers, endpoint = told
     answers.listed = listed

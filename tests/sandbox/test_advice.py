@@ -26,7 +26,7 @@ from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
 from tests.support.levels import SANDBOXED, fast_at
-from tests.support.toy import FIT, QUADRATIC, SANDBOX, quadratic
+from tests.support.toy import FIT, QUADRATIC, SANDBOX, quadratic, stated
 
 FIRST = fast_at(SANDBOXED[:1], SANDBOXED)
 
@@ -55,10 +55,7 @@ def train(
         ("import helper", ("helper.py lies beside environment.toml", "add it to `program`")),
         ("open('table.csv')", ("table.csv lies beside environment.toml", "add it to `program`")),
         ("open('/tmp/nowhere/model.pt')", ("sandbox ", "TMPDIR")),
-        (
-            "from huggingface_hub import hf_hub_download\nhf_hub_download('gpt2', 'config.json')",
-            ("HF_HUB_CACHE=", "network = true"),
-        ),
+        ("import huggingface_hub as hub\nhub.hf_hub_download('gpt2', 'a.json')", ("HF_HUB_CACHE=", "network = true")),
         ("held = bytearray(2**30)\nfor at in range(0, 2**30, 4096): held[at] = 1", ("0.3 GiB", "limits.memory_gb")),
         ("import time; time.sleep(60)", ("left no checkpoint in out/", "also as you go or at SIGTERM")),
     ],
@@ -227,9 +224,7 @@ def test_what_programs_import_is_looked_for_in_their_sandbox_before_anything_tra
 # How a program says why it failed: what of that becomes the reason, and when the machine is blamed for it.
 
 
-SETTINGS = QUADRATIC.replace('program = ["fit.py"]', 'program = ["fit.py", "train.toml"]').replace(
-    'editable = ["fit.py"]', 'editable = ["train.toml"]'
-)
+SETTINGS = stated('program = ["fit.py", "train.toml"]', 'editable = ["train.toml"]')
 """An environment whose edits change settings, and no code."""
 
 
@@ -253,7 +248,7 @@ def test_the_machine_is_at_fault_unless_an_edit_can_have_made_the_program_say_so
     at_fault = failing(failed="port in use: 8000 is held by process 7", retry=True)
     with pytest.raises(CannotStart, match=r"port in use: 8000 .*process 7.*/trial/log.txt"):
         train(tmp_path / "itself", at_fault, toml=SETTINGS)
-    edited = SETTINGS.replace('editable = ["train.toml"]', 'editable = ["train.toml", "fit.py"]')
+    edited = stated('editable = ["train.toml", "fit.py"]', toml=SETTINGS)
     as_code = SETTINGS.replace("python fit.py", "python train.toml")
     for name, toml in (("edited", edited), ("as code", as_code)):
         run = train(tmp_path / name, at_fault.replace("parse_args()", "parse_known_args()[0]"), toml=toml)

@@ -92,20 +92,11 @@ def test_all_processes_of_a_program_die_with_its_engine(tmp_path: Path, level: L
         f"{NAP}\n"
     )
     engine = (
-        "import sys; sys.path.insert(0, '.')\n"
-        "from pathlib import Path\n"
-        "from environments.limits import Limits\n"
-        "from tasks.sandbox.confinement import VisiblePaths\n"
-        "from tasks.sandbox.program import Program\n"
-        f"d = Path({str(tmp_path)!r})\n"
-        f"with Program(['python', '-c', {code!r}], cwd=d, log=d / 'log.txt', marker='campaign-x/0001',\n"
-        f"        level={level!r}, view=VisiblePaths((d,), ()), limits=Limits()) as program:\n"
-        "    print('started', flush=True)\n"
-        "    while program.poll(0.05) is None: pass\n"
+        "import pathlib, sys\nfrom tests.sandbox.test_program import started\n"
+        "with started(pathlib.Path(sys.argv[1]), *sys.argv[2:], 'campaign-x/0001') as program: program.wait(600)\n"
     )
-    root = Path(__file__).parents[2]
-    with subprocess.Popen([sys.executable, "-c", engine], stdout=subprocess.PIPE, cwd=root) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"started\n"
+    arguments = [str(tmp_path), code, level]
+    with subprocess.Popen([sys.executable, "-c", engine, *arguments], cwd=Path(__file__).parents[2]) as process:
         wait_for(lambda: len(alive(SLEEP)) == 2)
         process.kill()
     wait_for(lambda: not alive(SLEEP) and not orphans.marked("campaign-x"))

@@ -98,9 +98,9 @@ class PipeCandidate(PipedCandidate):
         super().__init__(self._started, folder / "result.json", seconds=60)
 
     @classmethod
-    def of(cls, body: str, folder: Path, prelude: str = PRELUDE) -> PipeCandidate:
+    def of(cls, body: str, folder: Path) -> PipeCandidate:
         """The act program with this body, started in `folder` as the engine would start it."""
-        (folder / "train.py").write_text(f"{prelude}\n{body}")
+        (folder / "train.py").write_text(f"{PRELUDE}\n{body}")
         return cls([sys.executable, "train.py", "act"], folder)
 
     def __enter__(self) -> PipeCandidate:

@@ -17,7 +17,7 @@ from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
-from tests.support.toy import FIT, QUADRATIC, SANDBOX, quadratic
+from tests.support.toy import FIT, SANDBOX, quadratic, stated
 
 REFERENCE = Path(__file__).parents[2] / "docs/endpoint.py"
 TOKEN = "a-token-of-the-tests"
@@ -57,9 +57,7 @@ def reference(folder: Path, *options: str, token: str = "") -> Iterator[RunningE
 
 def remote_quadratic(folder: Path, url: str, fit: str = FIT, http: str = "") -> Path:
     """The environment of `quadratic`, trained at an endpoint; `http` are further keys of its section."""
-    toml = QUADRATIC.replace('trainer = "command"', 'trainer = "http"')
-    toml = toml.replace("budget_seconds = 5", "budget_seconds = 60")  # a busy machine takes long to start Python
-    toml = toml.replace("startup_seconds = 2", "startup_seconds = 60")
+    toml = stated('trainer = "http"', "budget_seconds = 60", "startup_seconds = 60")  # a busy machine is slow to start
     section = f'[http]\nurl = "{url}"\npoll_seconds = 0.1\n{http}\n'
     return quadratic(folder, fit, toml=toml.replace("[limits]", f"{section}\n[limits]"))
 

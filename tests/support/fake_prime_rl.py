@@ -1,6 +1,6 @@
 """A stand-in for a checkout of prime-rl, laid into a folder: its `rl`, with the processes and files of the real one.
 
-    checkout = lay(tmp_path / "prime-rl", {3: "out of memory"})
+    checkout = lay(tmp_path / "prime-rl", "out of memory")
     subprocess.run([checkout / ".venv/bin/rl", "@", "train.toml", "@", "engine.toml"])
 
     rl ── inference, which answers and does nothing
@@ -15,7 +15,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import shutil
 import signal
 import struct
@@ -31,13 +30,10 @@ SCRIPT = "#!{python} -SB\nimport sys\nsys.path.insert(0, {source!r})\nimport fak
 CHECKOUT = Path(__file__).resolve().parents[1]
 """Of a copy of this file that was laid."""
 Config = dict[str, Any]
-Faults = Mapping[int, str]
-"""What goes wrong in a trial, by its number, which stands in the output directory (.../trials/0007/...)."""
-NONE: Faults = {}
 
 
-def lay(folder: Path, faults: Faults = NONE) -> Path:
-    """Lay out the checkout; its folder, as an absolute path."""
+def lay(folder: Path, fault: str = "") -> Path:
+    """Lay out the checkout, in which this goes wrong; its folder, as an absolute path."""
     folder = folder.absolute()
     source, programs = folder / "src", folder / ".venv/bin"
     source.mkdir(parents=True, exist_ok=True)
@@ -47,15 +43,8 @@ def lay(folder: Path, faults: Faults = NONE) -> Path:
     (programs / "python").write_text("#!/bin/sh\necho 2.11.0 with CUDA 12.8\n")
     for program in programs.iterdir():
         program.chmod(0o755)
-    goes_wrong(folder, faults)
+    (folder / "fault").write_text(fault)
     return folder
-
-
-def goes_wrong(checkout: Path, faults: Faults) -> None:
-    """From now on this happens there; each process reads it anew."""
-    new = checkout / ".faults.json"
-    new.write_text(json.dumps(faults))
-    new.replace(checkout / "faults.json")
 
 
 def base_model(folder: Path) -> Path:
@@ -86,11 +75,9 @@ def rl(arguments: list[str]) -> int:
     # The second file is laid over the first.
     sizes = tuned.get("orchestrator", {}) | config["orchestrator"]
     folder = Path(config["output_dir"], config["run"]["name"])
-    faults = json.loads((CHECKOUT / "faults.json").read_text())
-    trial = re.search(r"/trials/0*(\d+)", str(folder))
-    mode = faults.get(trial[1], "normal") if trial else "normal"
+    fault = (CHECKOUT / "fault").read_text()
     batch, group = (sizes.get(name, 1) for name in ("batch_size", "group_size"))
-    if mode == "refused" or batch % group:
+    if fault == "refused" or batch % group:
         wrong = f"orchestrator\n  Value error, batch_size {batch} must be divisible by group_size {group}"
         sys.stderr.write(f"1 validation error(s) for RLConfig\n{wrong}\n")
         return 1
@@ -100,10 +87,10 @@ def rl(arguments: list[str]) -> int:
     for plugin in (source["env"]["taskset"]["id"], source["env"]["agent"]["harness"]["id"]):
         assert importlib.util.find_spec(plugin), f"ModuleNotFoundError: No module named {plugin!r}"
     assert Path(source["env"]["taskset"]["path"]).read_text()
-    return launched(folder, config, mode)
+    return launched(folder, config, fault)
 
 
-def launched(folder: Path, config: Config, mode: str) -> int:
+def launched(folder: Path, config: Config, fault: str) -> int:
     """Starts its processes, trains, and ends them."""
     logs = folder / "logs/attempt_1"
     logs.mkdir(parents=True)
@@ -119,7 +106,7 @@ def launched(folder: Path, config: Config, mode: str) -> int:
             os._exit(1)
 
     signal.signal(signal.SIGTERM, end)
-    failure = trained(folder, config, mode)
+    failure = trained(folder, config, fault)
     for name, words in failure.items():
         (logs / f"{name}.log").write_text(f"Traceback (most recent call last):\n  [...]\n{words}\n")
         sys.stdout.write(f"Error: {name.capitalize()} failed with exit code 1\n")
@@ -127,23 +114,23 @@ def launched(folder: Path, config: Config, mode: str) -> int:
     return len(failure)
 
 
-def trained(folder: Path, config: Config, mode: str) -> dict[str, str]:
+def trained(folder: Path, config: Config, fault: str) -> dict[str, str]:
     """Every step, as far as it comes; the last words of the program that failed."""
     quality = quality_of(Path(config["model"]["name"], "model.safetensors"))
-    if mode == "GPU taken":
+    if fault == "GPU taken":
         return {"inference": "ValueError: Free memory on device (3/79 GiB) is less than desired GPU memory utilization"}
-    if mode == "hangs at start":
+    if fault == "hangs at start":
         signal.pause()
     hand_on(folder, 0, quality)
     for step in range(1, int(config.get("max_steps") or 10**6) + 1):
-        if (mode, step) == ("stalls", 4):
+        if (fault, step) == ("stalls", 4):
             signal.pause()
-        if (mode, step) == ("out of memory", 2):
+        if (fault, step) == ("out of memory", 2):
             return {"trainer": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB."}
         quality = min(quality + 0.01, 0.99)
         row(folder, step, {"train/agg/effective/agent/reward/mean": quality, "progress/tokens": 1000.0 * step})
         time.sleep(0.05)
-        loss = {} if mode == "nan" and step >= 3 else {"loss/mean": 0.01 / step}  # what is not finite is left out
+        loss = {} if fault == "nan" and step >= 3 else {"loss/mean": 0.01 / step}  # what is not finite is left out
         row(folder, step, {"perf/throughput": 9000.0, **loss})
         row(folder, step, {"time/step": 0.1, "time/forward_backward": 0.05})
         hand_on(folder, step, quality)

@@ -20,8 +20,13 @@ class Drift(gymnasium.Env[Any, Any]):
     observation_space = spaces.Box(-9, 9, (2,), np.float32)
     action_space = spaces.Box(-1, 1, (2,), np.float32)
 
-    def __init__(self, length: int = 0, does: str = "") -> None:
+    def __init__(
+        self, length: int = 0, does: str = "", observation_space: Any = None, action_space: Any = None
+    ) -> None:
+        """The spaces in place of those above are for what is refused before any step."""
         self.length, self.fixed_length, self.does = length, length, does
+        self.observation_space = observation_space or self.observation_space
+        self.action_space = action_space or self.action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -79,21 +84,6 @@ class Nest(gymnasium.Env[Any, Any]):
         return self.seen, float(data_equivalence(action, right)), False, False, {}
 
 
-class Spaces(gymnasium.Env[Any, Any]):
-    """Any spaces; one step."""
-
-    def __init__(self, observation: Any = None, action: Any = None) -> None:
-        self.observation_space = observation or spaces.Discrete(2)
-        self.action_space = action or spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return 0, {}
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        return 0, 1.0, True, False, {}
-
-
 gymnasium.register("Drift-v0", Drift, max_episode_steps=50)
 gymnasium.register("Nest-v0", Nest, max_episode_steps=6)
-gymnasium.register("Spaces-v0", Spaces, max_episode_steps=6)
 gymnasium.register("Drifting-v0", Drift)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -25,15 +25,11 @@ STRONGEST_AND_NONE = fast_at((WORKING[0], "none"))
 """For what has to stand by itself: what lies between the two ends is slow and tells little."""
 
 
-def crossed(cases: Iterable[Sequence[Any]], everywhere: str = "") -> list[Any]:
-    """Every case at every level, as parameters (*case, level). Fast are all cases at the strongest level, and one at
-    each: the one whose first value is `everywhere`, else the first. For what is decided alike at every level."""
-    cases = [*cases]
-    one = everywhere or cases[0][0]
+def crossed(cases: Sequence[Sequence[Any]]) -> list[Any]:
+    """Every case at every level, as parameters (*case, level). Fast are all cases at the strongest level, and the first
+    at each. For what is decided alike at every level."""
     return [
-        pytest.param(
-            *case, level, id=f"{case[0]}-{level}", marks=[pytest.mark.slow] if place and case[0] != one else []
-        )
-        for case in cases
+        pytest.param(*case, level, id=f"{case[0]}-{level}", marks=[pytest.mark.slow] if number and place else [])
+        for number, case in enumerate(cases)
         for place, level in enumerate(WORKING)
     ]

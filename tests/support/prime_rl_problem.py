@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.fake_prime_rl import NONE, Faults, base_model, lay
+from tests.support.fake_prime_rl import base_model, lay
 from tests.support.question_pool import RECIPE
 from tests.support.toy import folder_of, stated
 
@@ -20,13 +20,6 @@ settings.questions = 4
 seconds = 60
 disk_gb = 0.01
 """  # fmt: skip
-FIXED = """
-[fixed]
-prime_rl = "{checkout}"
-start_deadline = {start:g}
-stall_deadline = {stall:g}
-quit_deadline = 5
-"""
 TRAIN = """\
 # what may be tuned
 [trainer.optim]
@@ -51,11 +44,11 @@ pathlib.Path(sys.argv[2]).write_text(json.dumps({"score": quality}))
 """
 
 
-def laid(tmp_path: Path, faults: Faults = NONE, start: float = 60, stall: float = 30) -> tuple[Path, Path]:
+def laid(tmp_path: Path) -> tuple[Path, Path]:
     """The folder of the environment, and the checkout that it uses."""
-    checkout = lay(tmp_path / "prime-rl", faults)
+    checkout = lay(tmp_path / "prime-rl")
     folder = tmp_path / "env"
     base_model(folder / "base")
-    toml = stated(f'readable = ["{checkout}"]', toml=TOML) + FIXED.format(checkout=checkout, start=start, stall=stall)
+    toml = stated(f'readable = ["{checkout}"]', toml=TOML) + f'[fixed]\nprime_rl = "{checkout}"\nquit_deadline = 5\n'
     texts = {"environment.toml": toml, "train.toml": TRAIN, "taskset.py": "", "prepare.py": PREPARE, "judge.py": JUDGE}
     return folder_of(folder, texts), checkout
