@@ -69,7 +69,7 @@ def train(key: TaskKey, bench: Bench, plan: RunPlan, reason_to_stop: ReasonToSto
 def check(environment: Environment) -> None:
     """Refuse an environment whose program cannot be started."""
     source = environment.folder / FILE
-    trainers = (*plugins.names(TRAINERS), *plugins.names(places.PACKAGE))
+    trainers = ("command", *plugins.names(TRAINERS), *plugins.names(places.PACKAGE))
     plugins.require(environment.trainer, trainers, "trainer", f"{source}: trainer")
     own = environment.program or environment.train_cmd != "python train.py"
     if environment.trainer == "command" and not own:
