@@ -313,7 +313,7 @@ def test_what_a_killed_engine_has_deployed_is_adopted_or_swept(
     said = jobs.sweep(jobs.is_of("campaign"))
 
     assert reached[0] == reached[1] and len(containers.created) == 1
-    assert len(said) == 1 and not containers.running and not jobs.unfollowed()
+    assert len(said) == 1 and not containers.running and not [*jobs.unfollowed()]
     assert jobs.paid(tmp_path / "costs") > (0, 0)
 
 
@@ -386,7 +386,7 @@ def test_a_sandbox_that_waits_for_a_machine_outlives_its_engine_and_is_adopted_a
 
     (made,) = server.made
     assert (made.resources.gpu_config.gpu_type, made.resources.gpu_config.count) == ("A100", 2)
-    assert not server.containers.running and not jobs.unfollowed()
+    assert not server.containers.running and not [*jobs.unfollowed()]
 
 
 @pytest.mark.slow
