@@ -1,4 +1,4 @@
-"""Whether programs find what they import, before anything trains: asked of their Python, in their sandbox."""
+"""Whether programs are there and find what they import, before anything trains."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from environments import Environment
+from environments import FILE, Environment
 from environments.plugins import Refused
 from tasks.importing import _original
 from tasks.sandbox import confinement
 from tasks.sandbox.advice import missing_module
+from tasks.sandbox.interpreter import interpreter_of
 from tasks.sandbox.isolation import check_given, choose
-from tasks.sandbox.program import Program
+from tasks.sandbox.program import NotAProgram, Program, child_environment, find_program
 from tasks.store import workspace
 from tasks.system.home import home
 
@@ -46,6 +47,20 @@ def imported(environment: Environment) -> dict[str, str]:
                 elif module not in own and module not in sys.stdlib_module_names:
                     found.setdefault(module, name)
     return found
+
+
+def check_commands(environment: Environment) -> None:
+    """Refuse a command line that begins with what is no program of this machine, nor a placeholder."""
+    python, judge = interpreter_of(environment.python).executable, environment.judge.model_dump()
+    path = child_environment("", "", python)["PATH"]
+    trains = "python" if environment.remote else environment.train_cmd
+    for key, command in (("train_cmd", trains), ("[command] eval_cmd", judge.get("eval_cmd", "python"))):
+        word = shlex.split(command)[0]
+        try:
+            if "{" not in word:
+                find_program(word, environment.folder, path, python)
+        except NotAProgram as wrong:
+            raise Refused(f"{environment.folder / FILE}: {key}: {wrong}") from wrong
 
 
 def lacking(environment: Environment) -> list[str]:
