@@ -66,8 +66,8 @@ class Importer(ABC):
         """
 
 
-def imported(place: str) -> tuple[str, Imported]:
-    """The importer of a folder, file or URL, by name, and what it makes of it.
+def imported(place: str) -> Imported:
+    """What the importer of a folder, file or URL makes of it.
 
     Raises:
         Refused: nothing is there, no importer fits, or it cannot be converted.
@@ -79,7 +79,7 @@ def imported(place: str) -> tuple[str, Imported]:
     for name in plugins.names(PACKAGE):
         read = plugins.load(PACKAGE, name, Importer)().read(place)  # type: ignore[type-abstract]
         if isinstance(read, Imported):
-            return name, read
+            return read
         reasons.append(f"  {name}: {read}")
     raise Refused("\n".join([f"{place} is not recognised:", *reasons, "See docs/coming-from.md."]))
 
