@@ -1,4 +1,4 @@
-"""Whether programs find what they import, before anything trains: asked of their Python, in their sandbox."""
+"""Whether programs are there and find what they import, before anything trains."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from environments import Environment
+from environments import FILE, Environment
 from environments.plugins import Refused
 from tasks.importing import _original
 from tasks.sandbox import confinement
 from tasks.sandbox.advice import missing_module
-from tasks.sandbox.confinement import Level
-from tasks.sandbox.program import Program
+from tasks.sandbox.interpreter import interpreter_of
+from tasks.sandbox.isolation import check_given, choose
+from tasks.sandbox.program import NotAProgram, Program, child_environment, find_program
 from tasks.store import workspace
+from tasks.system.home import home
 
 SECONDS = 60.0
 FIND = """
@@ -47,11 +49,39 @@ def imported(environment: Environment) -> dict[str, str]:
     return found
 
 
-def missing(environment: Environment, level: Level) -> dict[str, str]:
-    """Of these the ones that its Python does not find at this level of the sandbox, each with what to do."""
-    modules = imported(environment)
+def check_commands(environment: Environment) -> None:
+    """Refuse a command line that begins with what is no program of this machine, nor a placeholder."""
+    python, judge = interpreter_of(environment.python).executable, environment.judge.model_dump()
+    path = child_environment("", "", python)["PATH"]
+    trains = "python" if environment.remote else environment.train_cmd
+    for key, command in (("train_cmd", trains), ("[command] eval_cmd", judge.get("eval_cmd", "python"))):
+        word = shlex.split(command)[0]
+        try:
+            if "{" not in word:
+                find_program(word, environment.folder, path, python)
+        except NotAProgram as wrong:
+            raise Refused(f"{environment.folder / FILE}: {key}: {wrong}") from wrong
+
+
+def lacking(environment: Environment) -> list[str]:
+    """What its programs read and import and its taskset imports, and is not found here, each with what to do.
+
+    It may be meant for another machine. Raises Refused: its Python does not start.
+    """
+    taskset = environment.folder / str(environment.judge.model_dump().get("taskset", ""))
+    beside = {path.stem for path in environment.folder.iterdir()}
+    lacks = [
+        f"{taskset.name} imports {module}: it is not installed in {sys.executable}"  # which runs it
+        for module in (_imports(taskset) if taskset.is_file() else ())
+        if module not in beside and find_spec(module) is None
+    ]
+    level, modules = choose("auto"), imported(environment)
+    try:
+        check_given(level, home(), confinement.outside(environment))
+    except Refused as refused:
+        return [str(refused), *lacks]
     if not modules or environment.remote or shlex.split(environment.train_cmd)[:1] not in (["python"], ["python3"]):
-        return {}
+        return lacks
     with tempfile.TemporaryDirectory(prefix="nightshift-imports-") as folder:
         place = Path(folder).resolve()
         place.chmod(0o755)
@@ -65,22 +95,8 @@ def missing(environment: Environment, level: Level) -> dict[str, str]:
     answers = [line.partition("found ")[2] for line in lines if "found [" in line]
     if not answers:
         raise Refused(f"its Python does not start: {' '.join(lines)[-300:] or 'it printed nothing'}")
-    found = set(json.loads(answers[-1]))
-    return {
-        module: f"{name} imports {module}: {missing_module(environment, module)}"
-        for module, name in modules.items()
-        if module not in found
-    }
-
-
-def missing_in_taskset(environment: Environment) -> list[str]:
-    """What the taskset of a text judge imports, and Nightshift's own Python, which runs it, does not find."""
-    file = environment.folder / str(environment.judge.model_dump().get("taskset", ""))
-    if not file.is_file():
-        return []
-    own = {path.stem for path in environment.folder.iterdir()}
-    modules = [module for module in _imports(file) if module not in own and find_spec(module) is None]
-    return [f"{file.name} imports {module}: it is not installed in {sys.executable}" for module in modules]
+    lost = [module for module in modules if module not in json.loads(answers[-1])]
+    return [*(f"{modules[module]} imports {module}: {missing_module(environment, module)}" for module in lost), *lacks]
 
 
 def _imports(file: Path) -> list[str]:

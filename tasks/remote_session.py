@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from environments import FILE, Environment
+from environments import Environment
 from environments.judges import Misbehaved
 from environments.limits import Limits
-from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from tasks.cancellers import ReasonToStop
 from tasks.remote import jobs
@@ -25,7 +24,6 @@ from tasks.remote.jobs import RemoteJob
 from tasks.sandbox import outputs
 from tasks.sandbox.program import CannotStart
 from tasks.sandbox.progress import Failure, Progress
-from tasks.store import workspace
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.clock import clock
@@ -40,16 +38,6 @@ SLACK_SECONDS = 10.0
 """Beyond all that a trial is given, before it counts as one that does not end."""
 TAIL_LINES = 20
 PROGRESS = outputs.PROGRESS.decode()
-
-
-def check(environment: Environment) -> None:
-    """Refuse a command line with paths that mean something on this machine only."""
-    named = {match[1] for match in workspace.PLACEHOLDER.finditer(environment.train_cmd)}
-    if local := sorted(named & {"environment", "prepared"}):
-        raise Refused(
-            f"{environment.folder / FILE}: train_cmd: {{{local[0]}}} is a folder of this machine, and trainer "
-            f"{environment.trainer!r} trains on another: leave it out, and have its files in program"
-        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from prefect import State, task
 from environments import FILE, Environment, plugins
 from environments.judges import Misbehaved
 from environments.plugins import Refused
-from tasks import remote_session
 from tasks.bench import Bench, RunPlan
 from tasks.cancellers import ReasonToStop
 from tasks.checkpoint import KEPT, ended
@@ -69,18 +68,21 @@ def train(key: TaskKey, bench: Bench, plan: RunPlan, reason_to_stop: ReasonToSto
 def check(environment: Environment) -> None:
     """Refuse an environment whose program cannot be started."""
     source = environment.folder / FILE
-    trainers = (*plugins.names(TRAINERS), *plugins.names(places.PACKAGE))
+    trainers = ("command", *plugins.names(TRAINERS), *plugins.names(places.PACKAGE))
     plugins.require(environment.trainer, trainers, "trainer", f"{source}: trainer")
     own = environment.program or environment.train_cmd != "python train.py"
     if environment.trainer == "command" and not own:
         raise Refused(f"{source}: trainer = 'command' runs your own program: set train_cmd, or program")
-    if environment.remote:
-        remote_session.check(environment)
     values = placeholders(environment, environment.defaults, Path("out"), seed=0)
     for key in ("train_cmd", "check_cmd"):
         command = getattr(environment, key) or environment.train_cmd
         workspace.fill(command, values, f"{source}: {key}: ")
         named = {match[1] for match in workspace.PLACEHOLDER.finditer(command)}
+        if environment.remote and key == "train_cmd" and (local := named & {"environment", "prepared"}):
+            raise Refused(
+                f"{source}: {key}: {{{min(local)}}} is a folder of this machine, and trainer {environment.trainer!r} "
+                "trains on another: leave it out, and have its files in program"
+            )
         for name in named & environment.defaults.keys() & placeholders(environment, {}, Path("out"), seed=0).keys():
             raise Refused(
                 f"{source}: {key}: {{{name}}} is filled in by the engine, so the parameter {name!r} would never "

@@ -26,10 +26,10 @@ from environments import Environment
 from environments.plugins import Refused
 from flows.cli.arguments import overrides_only
 from flows.cli.options import Json, Settings, Trust
-from flows.cli.validation import lacking
 from flows.server import server_process
 from flows.spec import permissions
 from flows.views import terminal
+from tasks.imports import lacking
 from tasks.machine.gpus import GpuError, find, processes_on
 from tasks.machine.slots import describe, slots_of
 from tasks.recipes import preparing

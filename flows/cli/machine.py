@@ -42,7 +42,7 @@ def prune(campaign: str | None = None, /, *, dry_run: bool = False) -> int:
     """
     wanted = jobs.is_of(Ledger.open(campaign).campaign.campaign_id) if campaign else lambda job: True
     if dry_run:
-        lines = [f"would remove {job.key} at {job.trainer}" for job in jobs.unfollowed() if wanted(job)]
+        lines = [f"would remove {job.key} at {job.trainer}" for job in jobs.unfollowed(wanted)]
     else:
         lines = [*jobs.sweep(wanted)]
     print(*lines, sep="\n", end="\n" * bool(lines))

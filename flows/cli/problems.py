@@ -138,7 +138,7 @@ def import_environment(place: str, to: Path | None) -> tuple[str, Imported]:
     """Convert what lies at `place` and write the folder; returns it as it is typed, and what was made. Raises Refused:
     `place` is not recognised or cannot be converted, or the folder exists or lies in the original.
     """
-    _, made = imported(place)
+    made = imported(place)
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", made.name).strip("-.") or "imported"
     is_here = Path(plain).resolve() == Path(place).resolve()  # the original itself has the name
     folder = to or Path(f"{plain}-nightshift" if is_here else plain)

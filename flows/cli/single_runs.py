@@ -27,7 +27,7 @@ from tasks.evaluate import judge_run
 from tasks.machine.slots import Slots, slots_of
 from tasks.numbers import number
 from tasks.proposing.validation import originals
-from tasks.recipes.preparing import hold_to, laid, prepare
+from tasks.recipes.preparing import laid, prepare
 from tasks.run_checks import learned_nothing, plausible, plausible_beside
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
@@ -268,7 +268,6 @@ def stage_in(folder: Path, environment: Environment, sides: Mapping[str, Side], 
     if environment.prepare:
         with interrupt.deferred():
             prepare(environment, home(), partial(print, file=sys.stderr))
-        hold_to(environment)
     return Stage(environment, isolation, folder, sides, slots)
 
 

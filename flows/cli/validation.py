@@ -11,14 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from environments import Environment
-from environments.plugins import Refused
 from environments.space import Value
 from tasks.importing._parameters import is_seed
-from tasks.imports import missing, missing_in_taskset
-from tasks.sandbox.confinement import outside
-from tasks.sandbox.isolation import check_given, choose
+from tasks.imports import lacking
 from tasks.store import workspace
-from tasks.system.home import home
 
 MORE_IS_BETTER = {"return", "reward", "score", "accuracy", "acc", "success", "win", "winrate", "pass", "f1", "auc"}
 MORE_IS_WORSE = {"loss", "error", "mse", "rmse", "mae", "perplexity", "ppl", "bpb", "regret"}
@@ -53,16 +49,6 @@ def shown(facts: dict[str, Any], environment: str) -> str:
 def placeholders(command: str) -> set[str]:
     """The names in braces of a command line."""
     return {match[1] for match in workspace.PLACEHOLDER.finditer(command) if match[1]}
-
-
-def lacking(environment: Environment) -> list[str]:
-    """What its programs read and import, and this machine lacks; they may be meant for another one."""
-    level, of_taskset = choose("auto"), missing_in_taskset(environment)
-    try:
-        check_given(level, home(), outside(environment))
-    except Refused as refused:
-        return [str(refused), *of_taskset]
-    return [*missing(environment, level).values(), *of_taskset]
 
 
 def warnings(environment: Environment) -> list[str]:

@@ -142,7 +142,6 @@ def ensure_prepared(ledger: Ledger, elsewhere: Environment | None = None) -> Non
     environment = elsewhere or ledger.environment
     if environment.prepare:
         preparing.prepare(environment, ledger.path.parent, lambda words: ledger.event("preparing", words=words))
-        preparing.hold_to(environment)
 
 
 @contextmanager

@@ -188,7 +188,7 @@ class CampaignSpec(Spec):
 
     def new_environment(self) -> Environment:
         """The environment as it would be frozen now, checked. Refused if it cannot be used."""
-        return checked_environment(self.environment, self.advanced.overrides)
+        return checked_environment(self.environment, self.advanced.overrides, here=self.launch == "here")
 
     def settings(self, seed: int) -> Settings:
         """The fixed options besides the environment, with the seed that was drawn if none was stated."""

@@ -6,24 +6,28 @@ import environments
 from environments import Environment
 from environments.space import Value
 from flows.spec import permissions
-from tasks import evaluate, train
+from tasks import evaluate, imports, train
 
 
-def checked_environment(reference: str, overrides: dict[str, Value], trust: bool = False) -> Environment:
+def checked_environment(
+    reference: str, overrides: dict[str, Value], trust: bool = False, here: bool = True
+) -> Environment:
     """Load an environment, and check everything that can be checked without training.
 
     A Gymnasium environment is made and reset once. Refused before that if it asks for more than its own folder and
-    nobody has agreed (flows/spec/permissions.py). (trust: agrees)
+    nobody has agreed (flows/spec/permissions.py). (trust: agrees; here: its programs are started on this machine)
     """
     environment = environments.named(reference, overrides)
     environment.check_files()
     permissions.require(environment, trust)
-    check(environment)
+    check(environment, here)
     return environment
 
 
-def check(environment: Environment) -> None:
+def check(environment: Environment, here: bool = True) -> None:
     """Refuse an environment whose judge or program cannot be started."""
     environment.check()
     train.check(environment)
     evaluate.check(environment)
+    if here:
+        imports.check_commands(environment)

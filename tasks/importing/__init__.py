@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,10 @@ class Term:
 
     theirs: str
     ours: str
+
+
+RESULTS = Term("results.tsv", "its trials are not carried, for it has no parameters: docs/coming-from.md has a form")
+"""The notes of karpathy/autoresearch and what is like it."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,8 @@ class Importer(ABC):
         """
 
 
-def imported(place: str) -> tuple[str, Imported]:
-    """The importer of a folder, file or URL, by name, and what it makes of it.
+def imported(place: str) -> Imported:
+    """What the importer of a folder, file or URL makes of it.
 
     Raises:
         Refused: nothing is there, no importer fits, or it cannot be converted.
@@ -79,7 +83,7 @@ def imported(place: str) -> tuple[str, Imported]:
     for name in plugins.names(PACKAGE):
         read = plugins.load(PACKAGE, name, Importer)().read(place)  # type: ignore[type-abstract]
         if isinstance(read, Imported):
-            return name, read
+            return replace(read, left=(*read.left, RESULTS)) if Path(place, RESULTS.theirs).is_file() else read
         reasons.append(f"  {name}: {read}")
     raise Refused("\n".join([f"{place} is not recognised:", *reasons, "See docs/coming-from.md."]))
 

@@ -18,7 +18,6 @@ from tasks.system.redact import without_passwords
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.distributions import BaseDistribution
-    from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
 SQLITE = "sqlite:///"
@@ -104,26 +103,20 @@ def _head(storage: str) -> bytes:
         return opened.read(16)
 
 
-def _storage(place: str) -> BaseStorage:
-    """The storage, opened so that nothing is written to it."""
+def _study(place: str) -> Study:
+    """A study of a storage that is opened so that nothing is written to it."""
+    import optuna
     from optuna.storages import JournalStorage, RDBStorage
     from optuna.storages.journal import JournalFileBackend
 
-    if _head(place).startswith(b"{"):
-        return JournalStorage(JournalFileBackend(place))
-    if "://" not in place or place.startswith(SQLITE):
-        path = Path(place.removeprefix(SQLITE).partition("?")[0]).resolve()
-        place = f"{SQLITE}file:{quote(str(path))}?mode=ro&uri=true"
-    return RDBStorage(place, skip_table_creation=True)
-
-
-def _study(place: str) -> Study:
-    import optuna
-
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     where, name = _parted(place)
+    url, is_journal = where, _head(where).startswith(b"{")
+    if "://" not in where or where.startswith(SQLITE):
+        path = Path(where.removeprefix(SQLITE).partition("?")[0]).resolve()
+        url = f"{SQLITE}file:{quote(str(path))}?mode=ro&uri=true"
     try:
-        storage = _storage(where)
+        storage = JournalStorage(JournalFileBackend(where)) if is_journal else RDBStorage(url, skip_table_creation=True)
         names = [one.study_name for one in storage.get_all_studies()]
     except Exception as broken:  # a driver that is missing, a server that is away, a schema of another version
         said = without_passwords(str(broken)).partition("\n")[0]

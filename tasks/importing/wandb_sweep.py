@@ -9,7 +9,6 @@ from typing import Any
 
 from environments.plugins import Refused
 from tasks.importing import Imported, Importer, Term, _original, _runner
-from tasks.importing._original import Table
 from tasks.importing._parameters import ConvertedParameter, choice, is_number, is_seed, number
 
 METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
@@ -29,7 +28,10 @@ class WandbSweep(Importer):
         sweep = _original.yaml_table(Path(place), "method", "parameters", inside="sweep.yaml")
         if isinstance(sweep, str):
             return sweep
-        path, method, command = sweep.path, sweep.get("method", str), _command(sweep)
+        path, method = sweep.path, sweep.get("method", str)
+        command = list(map(str, sweep.get("command", list) or COMMAND))
+        if unknown := [word for word in command if word.startswith("${") and word not in MACROS]:
+            raise Refused(f"{path}: command: {unknown[0]} has no value here: replace it in a copy of the file")
         stated = sweep.get("program", str) or next((word for word in command if word.endswith(".py")), "")
         if not (name := stated.strip().removeprefix("./")):
             raise Refused(f"{path}: program: is missing, and no word of command ends in .py: state it in a copy")
@@ -68,13 +70,6 @@ class WandbSweep(Importer):
             left=left,
             options=("--proposer", METHODS.get(method or "", "tpe"), *(("--trials", str(cap)) if cap else ())),
         )  # fmt: skip
-
-
-def _command(sweep: Table) -> list[str]:
-    words = list(map(str, sweep.get("command", list) or COMMAND))
-    if unknown := [word for word in words if word.startswith("${") and word not in MACROS]:
-        raise Refused(f"{sweep.path}: command: {unknown[0]} has no value here: replace it in a copy of the file")
-    return words
 
 
 def _defaults(program: Path) -> dict[str, Any]:

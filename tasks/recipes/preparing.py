@@ -106,32 +106,27 @@ def laid(environment: Environment, runs: Path) -> Environment:
 def prepare(environment: Environment, runs: Path, say: Say) -> Path:
     """Run its recipe unless its output exists; the output's folder. Concurrent calls wait for each other.
 
-    `runs` is the directory of all campaigns; `say` gets a line of progress a few times a minute. Raises Refused: the
-    recipe failed, or its output has been changed; OSError: the machine could not start it.
+    `runs` is the directory of all campaigns; `say` gets a line of progress a few times a minute. Beside a frozen
+    environment the record of the output is stored, or it is `compare`d with the stored one. Raises Refused: the recipe
+    failed, or its output has been changed; OSError: the machine could not start it.
     """
     final, recipe = place(environment, runs), environment.prepare
     assert final is not None and recipe is not None, f"{environment.name} has no recipe"
-    if read(final):
-        return final
-    final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = FileLock(final.with_name(f"{final.name}.lock"))  # free once its holder is dead
-    with lock.acquire(cancel_check=interrupt.check):  # type: ignore[arg-type]  # it raises
-        if read(final) is None:
-            _make(environment, recipe, final, say)
+    if read(final) is None:
+        final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = FileLock(final.with_name(f"{final.name}.lock"))  # free once its holder is dead
+        with lock.acquire(cancel_check=interrupt.check):  # type: ignore[arg-type]  # it raises
+            if read(final) is None:
+                _make(environment, recipe, final, say)
+    note = environment.folder.parent / RECORD
+    if environment.prepared and not note.is_file():
+        write_atomic(note, (final / RECORD).read_bytes())
+    compare(environment)
     return final
 
 
-def hold_to(environment: Environment) -> None:
-    """Store the record of the recipe's output beside a frozen environment, or `compare` it with the stored one."""
-    made = environment.prepared and read(environment.prepared)
-    note = environment.folder.parent / RECORD
-    if made and not note.is_file():
-        write_atomic(note, PREPARED.dump_json(made, indent=2).decode() + "\n")
-    compare(environment)
-
-
 def compare(environment: Environment) -> None:
-    """Compare the recipe's output with the record stored at the freeze; missing output passes. Raises Refused."""
+    """Compare the recipe's output with the stored record; missing output passes. Raises Refused."""
     note = environment.folder.parent / RECORD
     if environment.prepared is None or not note.is_file():
         return

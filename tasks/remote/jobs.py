@@ -118,7 +118,7 @@ def begin(
     """
     stated = settings.model_dump(mode="json")  # as it is read again
     adopted = None
-    for left in _left(lambda job: job.run == run):
+    for left in unfollowed(lambda job: job.run == run):
         if adopt and adopted is None and left.settings == stated:
             adopted = left
             adopted.lock.acquire()  # once more, to hold it beyond this loop
@@ -144,15 +144,10 @@ def sweep(wanted: Callable[[RemoteJob], bool], patience: float = PATIENCE_SECOND
         patience: Seconds for endpoints that do not answer, all together.
     """
     lines, until = [], clock() + patience
-    for left in _left(wanted):
+    for left in unfollowed(wanted):
         failed = left.end(max(until - clock(), LEAST_SECONDS))
         lines.append(failed or f"removed {left.key} at {left.trainer}, which nobody followed")
     return tuple(lines)
-
-
-def unfollowed() -> tuple[RemoteJob, ...]:
-    """The jobs that no live process follows."""
-    return tuple(_left(lambda job: True))
 
 
 def is_over(job: RemoteJob) -> bool:
@@ -165,7 +160,7 @@ def is_of(campaign_id: str) -> Callable[[RemoteJob], bool]:
     return lambda job: campaign_id in job.run.split("/")
 
 
-def _left(wanted: Callable[[RemoteJob], bool]) -> Iterator[RemoteJob]:
+def unfollowed(wanted: Callable[[RemoteJob], bool] = lambda job: True) -> Iterator[RemoteJob]:
     """The wanted jobs that no live process follows, each locked until the next one is asked for."""
     for path in sorted((home() / FOLDER).glob("*.json")):
         if not (job := _read(path)) or not wanted(job):

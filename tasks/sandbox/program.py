@@ -94,10 +94,10 @@ def find_program(name: str, cwd: Path, path: str, python: Path) -> str:
         return str(python)
     found = shutil.which(name, path=path) or (str(cwd / name) if (cwd / name).is_file() else None)
     if found is None:
-        remedy = "a command begins without a shell, whose words and variables take sh -c '...' or `env` before it"
+        remedy = "name one that is there, or `python`; what a shell would read takes sh -c '...' or `env` before it"
         raise NotAProgram(f"no program {name!r} in {cwd} or on {path}: {remedy}")
     if not os.access(found, os.X_OK):
-        raise NotAProgram(f"cannot execute {name!r}: Permission denied")
+        raise NotAProgram(f"cannot execute {name!r}: Permission denied: chmod +x, or begin with sh or `python`")
     return found
 
 

@@ -43,10 +43,6 @@ Rows = NDArray[Any]
 """The leaves of a space one after the other, each flattened."""
 
 
-class CannotPredict(Exception):
-    """The model cannot be loaded, or its program gave no valid answer; the message says why."""
-
-
 class Description(BaseModel, frozen=True, extra="ignore", ser_json_inf_nan="constants"):
     """champion.json: how the program is run, for a reader without its campaign."""
 
@@ -107,7 +103,7 @@ def _leaf(
 
 
 def _load_pyfunc(path: str) -> Policy:
-    """The model in a folder; MLflow calls this. CannotPredict if it is not what was certified, or cannot run here."""
+    """The model in a folder; MLflow calls this. Refused if it is not what was certified, or cannot run here."""
     return Policy(Path(path), Description.model_validate_json(Path(path, FILE).read_bytes()))
 
 
@@ -127,7 +123,7 @@ class Policy:
                 shutil.copytree(files / name, self.place.path / name, symlinks=True)
         self._run = Run("", 0, 0.0, "finished", program=described.program, checkpoint=described.checkpoint)
         if changed_since(self.place, self._run):
-            raise CannotPredict(f"{files} has changed since it was judged: download it again")
+            raise Refused(f"{files} has changed since it was judged: download it again")
         file_trees.open_to_all(self.place.path)
         self._judge = _Answers.model_validate(described.settings)
         self._judge._seen = [_leaf(**facts) for facts in described.observation]
@@ -137,28 +133,27 @@ class Policy:
             trainer="command", judge=self._judge, limits=described.limits, device=described.device,
             python=described.python, readable=described.readable,
         )  # fmt: skip
-        try:
-            level = isolation.choose("auto")
-            isolation.check_given(level, self.place.path, map(Path, described.readable))
-        except Refused as wrong:
-            raise CannotPredict(str(wrong)) from wrong
+        level = isolation.choose("auto")
+        isolation.check_given(level, self.place.path, map(Path, described.readable))
         if level == "none":  # whoever can write to a registry can have put another program there
-            raise CannotPredict("no sandbox works on this machine: `nightshift doctor` says why")
+            raise Refused("no sandbox works on this machine: `nightshift doctor` says why")
         self._isolation = isolation.Isolation(level)
 
     def predict(self, model_input: pd.DataFrame | Rows, params: dict[str, Any] | None = None) -> Rows:
-        """The actions for observations, one a row, in the judge's mode; `params` has no effect."""
+        """The actions for observations, one a row, in the judge's mode; `params` has no effect. Refused if they have
+        another width, or the program gives no valid answer.
+        """
         from tasks.evaluate import judge_run
 
         rows, judge = np.asarray(model_input), self._judge
         if rows.ndim != 2 or rows.shape[1] != sum(judge.widths) or not len(rows):
-            raise CannotPredict(f"an observation is a row of {sum(judge.widths)} numbers, got shape {rows.shape}")
+            raise Refused(f"an observation is a row of {sum(judge.widths)} numbers, got shape {rows.shape}")
         judge._rows = rows
         marker = f"model-{os.getpid()}-{time.monotonic_ns()}"
         seed = secrets.randbelow(2**31)
         score = judge_run(marker, self._environment, self._isolation, self.place, self._run, seed)
         if score.error:
-            raise CannotPredict(score.error)
+            raise Refused(score.error)
         taken = judge._answer
         if len(taken) == 1 and taken[0].ndim == 1:
             return taken[0]

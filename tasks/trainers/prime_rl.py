@@ -83,13 +83,6 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def at(table: Any, key: str) -> Any:
-    """The value of a dotted key; None where there is none."""
-    for part in key.split("."):
-        table = table.get(part) if isinstance(table, dict) else None
-    return table
-
-
 @dataclass(frozen=True)
 class Settings:
     """The fixed parameters. Deadlines are seconds."""
@@ -167,8 +160,9 @@ class Run:
         replaces lists as a whole. Raises Failed: there are several, or the file is not TOML.
         """
         try:
-            stated = at(laid_over(tomllib.loads(self.train), self.parameters), "orchestrator.train.source") or {}
-        except (ValueError, RecursionError) as broken:
+            table = laid_over({"orchestrator": {"train": {"source": {}}}}, tomllib.loads(self.train))
+            stated = laid_over(table, self.parameters)["orchestrator"]["train"]["source"]
+        except (ValueError, RecursionError, TypeError) as broken:
             raise Failed(f"refused: train.toml: {broken}") from broken
         sources = stated if isinstance(stated, list) else [stated]
         if len(sources) != 1 or not isinstance(sources[0], dict):
@@ -336,20 +330,17 @@ def read(path: Path) -> str:
     return ""
 
 
-def logs(run: Run) -> tuple[str, dict[str, str]]:
-    """What the launcher says of the component that failed, and the end of each one's log, that one's first."""
+def why(run: Run, otherwise: str) -> Failed:
+    """The known failure in the ends of the logs; otherwise `otherwise` with their decisive lines. The log of the
+    component that failed comes first, where the launcher says which that is.
+    """
     folder, launcher = run.folder / "logs" / "latest", read(run.home / "rl.log")
     paths = [folder / "trainer.log", *folder.glob("trainer/torchrun/**/stderr.log"), folder / "inference.log"]
     paths += [folder / "orchestrator.log", *folder.glob("envs/*/*.log")]
     texts = {path.relative_to(folder).as_posix(): read(path) for path in paths} | {"rl.log": launcher}
     failed = re.search(r"(\w+)[\w ]* failed with exit code -?\d+", launcher)
     first = {"train": "envs", "eval": "envs"}.get(failed[1].lower(), failed[1].lower()) if failed else "-"
-    return failed[0] if failed else "", dict(sorted(texts.items(), key=lambda log: not log[0].startswith(first)))
-
-
-def why(run: Run, otherwise: str) -> Failed:
-    """The known failure in the logs; otherwise `otherwise` with their decisive lines."""
-    said, texts = logs(run)
+    texts = dict(sorted(texts.items(), key=lambda log: not log[0].startswith(first)))
     for beginning, retry, words in CLASSES:
         for name, text in texts.items():
             if line := next((line for line in text.splitlines() if re.search(words, line)), None):
@@ -359,7 +350,7 @@ def why(run: Run, otherwise: str) -> Failed:
                 shown = BEFORE.sub("", line.strip())[:300]
                 return Failed(f"{beginning}: {name}: {shown}", retry)
     lines = [f"{name}: {decisive(text)}" for name, text in texts.items() if text.strip()]
-    return Failed("; ".join([otherwise, said, *lines[:1]] if said else [otherwise, *lines[:3]]))
+    return Failed("; ".join([otherwise, failed[0], *lines[:1]] if failed else [otherwise, *lines[:3]]))
 
 
 def decisive(text: str) -> str:
@@ -426,23 +417,18 @@ def merge(base: Path, adapter: Path, into: Path) -> None:
         raise Failed(f"left nothing to score: the base model has no weights of {min(left)}, which the adapter is for")
 
 
-def tidy(run: Run) -> None:
-    """Delete what is large, and a link, which the engine refuses."""
-    for name in ("run/rollouts", "run/broadcasts", "run/checkpoints", "converted"):
-        shutil.rmtree(run.home / name, ignore_errors=True)
-    for file in (run.questions, run.folder / "logs/latest"):
-        file.unlink(missing_ok=True)
-
-
 def train(config: Config, progress: ProgressFile) -> None:
-    """Train as config.json says, and leave out/model."""
+    """Train as config.json says, and leave out/model, nothing large besides, and no link, which the engine refuses."""
     run = Run(config)
     try:
         prepare(run)
         follow(run, progress)
         assemble(run, reached=progress.budget.step)
     finally:
-        tidy(run)
+        for name in ("run/rollouts", "run/broadcasts", "run/checkpoints", "converted"):
+            shutil.rmtree(run.home / name, ignore_errors=True)
+        for file in (run.questions, run.folder / "logs/latest"):
+            file.unlink(missing_ok=True)
 
 
 def check(config: Config, progress: ProgressFile) -> None:

@@ -95,7 +95,7 @@ def karpathy_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (data / "words.txt").write_text("three small words")
     (tmp_path / "tiny-research").mkdir()
     (tmp_path / "tiny-research/link").symlink_to(data / "words.txt")
-    files = {"train.py": TRAIN, "prepare.py": PREPARE, "program.md": INSTRUCTIONS, ".git/HEAD": ""}
+    files = {"train.py": TRAIN, "prepare.py": PREPARE, "program.md": INSTRUCTIONS, ".git/HEAD": "", "results.tsv": ""}
     return folder_of(tmp_path / "tiny-research", files)
 
 
@@ -142,7 +142,7 @@ def test_a_folder_like_karpathys_runs_unchanged_and_its_metric_line_is_the_score
     assert (tmp_path / "here/repository/train.py").read_text() == TRAIN
     for name in (".git", "link"):
         assert not (tmp_path / "here/repository" / name).exists()
-    assert warnings(environment) == [] and "link" in [term.theirs for term in made.left]
+    assert warnings(environment) == [] and {"link", "results.tsv"} <= {term.theirs for term in made.left}
 
     short = environments.load(tmp_path / "here", {"budget_seconds": 0.3})
     done, score = run(short, tmp_path / "0000")

@@ -101,7 +101,7 @@ def test_an_sqlite_storage_is_read_and_not_written(tmp_path: Path) -> None:
     file.chmod(0o444)
     before = hashlib.sha256(file.read_bytes()).hexdigest()
     for place in (f"{file}#one", f"sqlite:///{file}#one"):
-        assert imported(place)[1].name == "one"
+        assert imported(place).name == "one"
     for place in (str(file), f"{file}#three"):
         with pytest.raises(Refused, match="name one of its studies, behind #: one, two"):
             imported(place)

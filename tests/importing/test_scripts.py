@@ -94,7 +94,7 @@ def script(tmp_path: Path) -> Path:
 
 def read(place: Path | str) -> tuple[Imported, dict[str, Any]]:
     """What is made of an original, and the content of its environment.toml."""
-    _, made = imported(str(place))
+    made = imported(str(place))
     return made, tomllib.loads(str(made.files["environment.toml"]))
 
 

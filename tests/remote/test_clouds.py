@@ -288,7 +288,7 @@ def test_what_a_killed_engine_has_deployed_is_adopted_or_swept(
     said = jobs.sweep(jobs.is_of("campaign"))
 
     assert reached[0] == reached[1] and len(containers.created) == 1
-    assert len(said) == 1 and not containers.running and not jobs.unfollowed()
+    assert len(said) == 1 and not containers.running and not [*jobs.unfollowed()]
     assert jobs.paid(tmp_path / "costs") > (0, 0)
 
 
@@ -346,7 +346,7 @@ def test_a_sandbox_is_made_as_stated_outlives_its_engine_while_it_waits_for_a_ma
     resources = made.resources
     assert (resources.milli_cpu, resources.memory_mb) == (1500, 4096)
     assert (resources.gpu_config.gpu_type, resources.gpu_config.count) == ("A100", 2)
-    assert not server.containers.running and not jobs.unfollowed()
+    assert not server.containers.running and not [*jobs.unfollowed()]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 import environments
 from environments.plugins import Refused
 from flows.spec import permissions
-from tasks.imports import imported, missing
+from tasks.imports import imported, lacking
 from tasks.sandbox import interpreter
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.interpreter import OWN, interpreter_of
@@ -213,11 +213,11 @@ def test_what_programs_import_is_looked_for_in_their_sandbox_before_anything_tra
     (folder / "judge.py").write_text("import numpy, judged_by_nobody\n")
     listed = environments.load(folder, {"program": ["fit.py", "helper.py"], "python": str(theirs / "venv")})
     assert set(imported(listed)) == {"lander_tools", "nowhere", "hooked", "nowhere_either", "numpy", "judged_by_nobody"}
-    found = missing(listed, "none")
-    assert set(found) == {"nowhere", "nowhere_either", "numpy", "judged_by_nobody"}
+    found = {line.split()[2].rstrip(":"): line for line in lacking(listed)}
+    assert found.keys() == {"nowhere", "nowhere_either", "numpy", "judged_by_nobody"}
     assert "fit.py imports nowhere" in found["nowhere"] and "pip install" not in found["nowhere"]
-    ours = missing(environments.load(folder, {"program": ["fit.py"]}), "none")
-    assert set(ours) == {"helper", "lander_tools", "nowhere", "judged_by_nobody"}
+    ours = {line.split()[2].rstrip(":"): line for line in lacking(environments.load(folder, {"program": ["fit.py"]}))}
+    assert ours.keys() == {"helper", "lander_tools", "nowhere", "judged_by_nobody"}
     assert "add it to `program`" in ours["helper"]
 
 

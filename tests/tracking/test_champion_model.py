@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from environments.plugins import Refused
 from flows.engine import certifying
-from tasks.serving.loaded import CannotPredict
 from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
 from tasks.tracking import champion_model, sync
@@ -161,8 +161,8 @@ def test_red_team_files_that_were_changed_in_the_store_are_not_run(store: Store,
     secret.write_text(config.read_text())
     config.unlink()
     config.symlink_to(secret)
-    with pytest.raises(CannotPredict, match=r"config\.json"):  # it is not there for the program
+    with pytest.raises(Refused, match=r"config\.json"):  # it is not there for the program
         load(store).predict(ROWS)
     (place / "workspace" / "train.py").write_text("print('mine')")
-    with pytest.raises(CannotPredict, match="has changed"):
+    with pytest.raises(Refused, match="has changed"):
         load(store)

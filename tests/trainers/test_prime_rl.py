@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 from _program import CANCELLED, Budget, Failed, ProgressFile
+from tasks.importing._original import flat
 from tasks.trainers import prime_rl
-from tasks.trainers.prime_rl import Run, Steps, as_tables, at
+from tasks.trainers.prime_rl import Run, Steps, as_tables
 from tests.support import trainer_process as trainer_programs
 from tests.support.fake_prime_rl import base_model, lay, quality_of, weights
 from tests.support.lazy import LazyModule
@@ -40,19 +41,20 @@ def test_the_engine_s_file_has_the_parameters_and_above_them_what_is_the_engine_
     stated = {"temperature": 0.8, "trainer.optim.type": "sgd", "output_dir": "/elsewhere", "inference.server.port": 80}
     run.parameters = as_tables(stated)
     table = run.overlay()
-    assert at(table, "orchestrator.train.sampling.temperature") == 0.8 and at(table, "trainer.optim.type") == "sgd"
+    keys = dict(flat(table))
+    assert keys["orchestrator.train.sampling.temperature"] == 0.8 and keys["trainer.optim.type"] == "sgd"
     assert (table["output_dir"], table["clean"], table["run"]["name"], table["max_steps"]) == (
         str(run.home), False, "run", 4,
     )  # fmt: skip
     assert table["model"]["name"] == str(tmp_path / "data/base")
-    assert at(table, "trainer.model.conversion_dir").startswith(str(run.home)), "the base model is read-only"
-    ports = at(table, "inference.server.port"), at(table, "inference.backend_port"), at(table, "rollout_transport.port")
+    assert keys["trainer.model.conversion_dir"].startswith(str(run.home)), "the base model is read-only"
+    ports = keys["inference.server.port"], keys["inference.backend_port"], keys["rollout_transport.port"]
     assert ports == (8000, 8001, 8002)
-    assert at(table, "orchestrator.model.client.base_url") == "http://localhost:8000/v1"
+    assert keys["orchestrator.model.client.base_url"] == "http://localhost:8000/v1"
     assert "eval" not in table["orchestrator"], "without questions for a curve there is none"
     place = "orchestrator.train.source"
     run.train = f"[[{place}]]\nname = 'theirs'\nenv.taskset.id = 'theirs'\ncurriculum.gates.a.type = 'x'\n"
-    [source] = at(run.overlay(), place)
+    [source] = run.overlay()["orchestrator"]["train"]["source"]
     assert source["env"]["taskset"] == {"id": "ask_once", "path": str(run.questions)} and source["name"] == "train"
     assert source["curriculum"] == {"gates": {"a": {"type": "x"}}}, "what is said beside the questions is kept"
     (run.data / "curve.jsonl").write_text("{}\n")
