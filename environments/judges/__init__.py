@@ -111,7 +111,7 @@ class Judge(BaseModel, ABC, frozen=True, extra="forbid"):
 
     @abstractmethod
     def check(self, folder: Path) -> None:
-        """Raise ValueError for a problem that cannot be judged, before anything starts. `folder`: the environment's."""
+        """Raise ValueError or Misbehaved for a problem that cannot be judged. `folder`: the environment's."""
 
     def measures(self) -> tuple[str, ...] | None:
         """Metrics that it can measure besides the score; None if only a result tells."""

@@ -81,7 +81,7 @@ def pack(environment: Environment, place: TrialDir, trial: Trial, to: Path) -> s
         return "its files could not all be sent, or are not those that were judged"
     try:
         seen, taken = judge.spaces(environment.folder)
-    except (ValueError, Misbehaved) as wrong:
+    except Misbehaved as wrong:
         return f"its environment cannot be made here: {wrong}"
     described = Description(
         environment=environment.name, settings=judge.model_dump(mode="json"), limits=environment.limits,

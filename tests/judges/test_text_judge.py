@@ -207,7 +207,7 @@ def test_the_blocks_of_a_comparison_share_out_the_pool() -> None:
     assert sorted(question["line"] for block in blocks for question in block) == list(range(22)), "each question once"
     assert {len(block) for block in blocks} == {5, 6}
     assert blocks == [share_of(pool, ComparisonBlock(number, 4)) for number in (1, 2, 3, 4)]
-    with pytest.raises(ValueError, match="22 questions for 23 blocks"):
+    with pytest.raises(Misbehaved, match="22 questions for 23 blocks"):
         share_of(pool, ComparisonBlock(1, 23))
 
 
