@@ -86,6 +86,7 @@ class Text(Judge, allow_inf_nan=False):
 
     runs_in: ClassVar[Literal["workspace", "environment"]] = "environment"
     shows_prepared: ClassVar[bool] = False
+    block_units: ClassVar[BlockUnits] = "disjoint"
 
     taskset: str = Field(default="taskset.py", description="The module with the taskset, a file of the environment.")
     questions: int = Field(default=200, ge=0, le=100_000, description="Questions per look; 0: all of its pool.")
@@ -107,24 +108,21 @@ class Text(Judge, allow_inf_nan=False):
     total_seconds: FiniteFloat = Field(default=3600, gt=0, description="How long the whole evaluation may take.")
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
         return (self.taskset, str(GENERATOR))
 
     @property
-    def imports(self) -> tuple[str, ...]:
+    def imports(self) -> tuple[str, ...]:  # type: ignore[override]
         return NEEDED[self.backend]
 
     @property
-    def online(self) -> bool:
+    def online(self) -> bool:  # type: ignore[override]
         return self.backend == "openai"
-
-    @property
-    def block_units(self) -> BlockUnits:
-        return "disjoint"
 
     def command(self) -> str:
         model = self.endpoint.model if self.backend == "openai" else MODEL
-        python = str(_vllm_command(self.vllm).with_name("python")) if self.backend == "vllm" else "python"
+        vllm = Path(shutil.which(self.vllm) or self.vllm).resolve()  # beside it is the Python that has vLLM
+        python = str(vllm.with_name("python")) if self.backend == "vllm" else "python"
         python, program = (shlex.quote(path.replace("{", "{{").replace("}", "}}")) for path in (python, str(GENERATOR)))
         return f"{python} -I -B {program} {self.backend} {shlex.quote(model)} {{device}}"
 
@@ -263,8 +261,3 @@ def _keep(
             row = {"question": question["id"], "text": question["question"], "expected": question["answer"]}
             file.write(json.dumps(row | {"sampled": sampled}) + "\n")
     Path(file.name).replace(path)
-
-
-def _vllm_command(vllm: str) -> Path:
-    """Where the `vllm` command is, beside the Python that has vLLM."""
-    return Path(command).resolve() if (command := shutil.which(vllm)) else Path(vllm)
