@@ -45,7 +45,8 @@ Step = tuple[Tensor, Tensor, float]
 class Learned(Numeric):
     """A Sobol design first, or the champions of earlier campaigns; then draws of the policy. No point twice."""
 
-    title, starts_warm = "the PPO policy", True
+    title = "the PPO policy"
+    starts_warm = True
     startup: int = Field(default=8, ge=1, le=1_000)
     """Points of the design before the policy takes over; the design goes on while no trial has a score."""
 
