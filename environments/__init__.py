@@ -164,6 +164,8 @@ class Environment(BaseModel, frozen=True, extra="forbid"):
         if self.lacks:
             raise Refused(self.lacks)
         source, judge = self.folder / FILE, plugins.name_of(self.judge)
+        if not self.judge.shows_prepared and self.prepare is None:
+            raise Refused(f"{source}: [{judge}] asks questions that a recipe makes, and there is none: add [prepare]")
         try:
             self.judge.check(self.folder)
         except (ValueError, Misbehaved) as wrong:

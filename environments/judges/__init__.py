@@ -81,7 +81,7 @@ class Judge(BaseModel, ABC, frozen=True, extra="forbid"):
     runs_in: ClassVar[Literal["workspace", "environment"]]
     """Where the candidate starts: the trial's workspace, or the frozen copy of the environment."""
     shows_prepared: ClassVar[bool] = True
-    """Whether a command that runs in the environment sees the judge's prepared files."""
+    """Whether a command that runs in the environment sees the judge's prepared files; if not, the judge needs some."""
     reads: ClassVar[tuple[str, ...]] = ()
     """Paths that its command reads besides its working directory; relative ones are in the environment's folder."""
     imports: ClassVar[tuple[str, ...]] = ()

@@ -20,6 +20,7 @@ from environments import Environment
 from environments.judges import ComparisonBlock, Exam, Misbehaved
 from environments.judges._generate import CannotGenerate, check_model
 from environments.judges.text import GENERATOR, Text, share_of
+from environments.plugins import Refused
 from environments.score import Score
 from tasks.evaluate import judge_run
 from tasks.sandbox import outputs
@@ -295,6 +296,11 @@ def environment(folder: Path, settings: str = "", readable: tuple[Path, ...] = (
     )
     further = {"prepared": folder / "prepared", "readable": tuple(map(str, readable))}
     return environments.load(own).model_copy(update=further)
+
+
+def test_a_text_judge_without_a_recipe_for_its_questions_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"\[text\] asks questions that a recipe makes"):
+        environment(tmp_path).check()
 
 
 def judged_run(given: Environment, folder: Path) -> tuple[Score, TrialDir]:
