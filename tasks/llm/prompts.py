@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 OURS = Path(__file__).parent / "prompts"
 NAMES = tuple(sorted(path.stem for path in OURS.glob("*.md")))
+"""The prompts that there are, parts of others included."""
 DEFAULTS: dict[str, object] = {"count": 1, "form": "search_replace", "reason": "", "before": ""}
 """Values that only some prompts are given, as the others have them: a part may be in any prompt."""
 WIDTH = 200
