@@ -111,7 +111,7 @@ class Environment(BaseModel, frozen=True, extra="forbid"):
     @property
     def scores_are_reported(self) -> bool:
         """Whether its scores come from where it was trained, and nothing here measures them."""
-        return judge_name(self.judge) == "reported"
+        return plugins.name_of(self.judge) == "reported"
 
     @property
     def rented_gpus(self) -> int:
@@ -163,7 +163,9 @@ class Environment(BaseModel, frozen=True, extra="forbid"):
         self.check_files()
         if self.lacks:
             raise Refused(self.lacks)
-        source, judge = self.folder / FILE, judge_name(self.judge)
+        source, judge = self.folder / FILE, plugins.name_of(self.judge)
+        if not self.judge.shows_prepared and self.prepare is None:
+            raise Refused(f"{source}: [{judge}] asks questions that a recipe makes, and there is none: add [prepare]")
         try:
             self.judge.check(self.folder)
         except (ValueError, Misbehaved) as wrong:
@@ -183,7 +185,7 @@ class Environment(BaseModel, frozen=True, extra="forbid"):
         # An absolute path need only be where trials run (`tasks.sandbox.isolation.check_given`); a relative one that
         # leads out would be looked for beside the frozen copy, where other files are.
         listed = [("readable", path) for path in self.readable]
-        listed += [(f"[{judge_name(self.judge)}] readable", path) for path in self.judge.reads]
+        listed += [(f"[{plugins.name_of(self.judge)}] readable", path) for path in self.judge.reads]
         inside += [(key, path) for key, path in listed if not Path(path).is_absolute()]
         for key, path in inside:
             target = Path(os.path.realpath(self.folder / path))  # unlike resolve(), it takes links in a circle
@@ -198,11 +200,6 @@ class Environment(BaseModel, frozen=True, extra="forbid"):
                 shown = asked.is_file() and asked.is_relative_to(target) and word not in self.program
                 if shown and Path(word).name != "python":  # which is no secret: vLLM's is that of prime-rl
                     raise Refused(f"{source}: readable: {path!r} shows {word!r} of the judge to the program")
-
-
-def judge_name(judge: Judge) -> str:
-    """The plug-in's name, which is that of its file."""
-    return type(judge).__module__.rpartition(".")[2]
 
 
 def is_bundled(folder: Path) -> bool:

@@ -28,6 +28,11 @@ def names(package: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in folder(package).glob("*.py") if not path.stem.startswith("_")))
 
 
+def name_of(plugin: object) -> str:
+    """The name of a plug-in, which is that of its file."""
+    return type(plugin).__module__.rpartition(".")[2]
+
+
 def folder(package: str) -> Path:
     spec = find_spec(package)
     assert spec and spec.origin, f"{package} has no __init__.py"

@@ -352,7 +352,7 @@ def _tried(number: int, proposal: Proposal, champion: Trial | None) -> str:
     """What a trial changes of the champion of that time."""
     if number == 0:
         return "the baseline"
-    return ", ".join(describe.changes(proposal, champion)) or "the champion again"
+    return ", ".join(describe.changes(proposal, champion.proposal if champion else None)) or "the champion again"
 
 
 def under_way(ledger: Ledger, history: History) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from environments.score import Score
 from tasks.numbers import number
 from tasks.stats.certificate import Certificate, shipped
 from tasks.stats.design import Arm
-from tasks.trial import History, Params, Proposal, Trial, Value, Verdict, baseline, best, measured
+from tasks.trial import History, Params, Proposal, Value, Verdict, baseline, best, measured
 
 UNPROVEN = "nothing is certified yet"
 NOT_COUNTED = "the baseline's runs of the search do not count"
@@ -117,28 +117,27 @@ def mean_of(history: History, trial: int) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def changes(proposal: Proposal, previous: Trial | None) -> list[str]:
-    """What a proposal changes of a trial: the program, and each parameter that differs."""
-    edit, params = (previous.proposal.edit, previous.proposal.params) if previous else (None, {})
-    return ["edited program"] * (proposal.edit not in (None, edit)) + parameter_changes(proposal.params, params)
-
-
-def parameter_changes(values: Params, reference: Params, shown: Callable[[Value], str] | None = None) -> list[str]:
-    """Every parameter that differs from the reference's: its name, the value there, the value here."""
-    shown = shown or short_value
-    return [
-        f"{name} {f'{shown(reference[name])} → ' if name in reference else ''}{shown(value)}"
-        for name, value in values.items()
-        if name not in reference or reference[name] != value
-    ]
-
-
 def short_value(value: Value | None) -> str:
     """A parameter's value in at most 14 characters; a dash when it has none."""
     if value is None:
         return "-"
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 14 else f"{text[:7]}…{text[-6:]}"
+
+
+def changes(new: Proposal, old: Proposal | None, shown: Callable[[Value], str] = short_value) -> list[str]:
+    """What a proposal changes of another: the program, and each parameter that differs."""
+    edit, params = (old.edit, old.params) if old else (None, {})
+    return ["edited program"] * (new.edit != edit) + parameter_changes(new.params, params, shown)
+
+
+def parameter_changes(values: Params, reference: Params, shown: Callable[[Value], str] = short_value) -> list[str]:
+    """Every parameter that differs from the reference's: its name, the value there, the value here."""
+    return [
+        f"{name} {f'{shown(reference[name])} → ' if name in reference else ''}{shown(value)}"
+        for name, value in values.items()
+        if name not in reference or reference[name] != value
+    ]
 
 
 def verdict_of(verdict: Verdict, score: Score) -> str:

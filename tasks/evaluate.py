@@ -15,9 +15,9 @@ from pathlib import Path
 
 from prefect import State, task
 
-from environments import FILE, Environment, judge_name
+from environments import FILE, Environment
 from environments.judges import ComparisonBlock, Exam, Misbehaved, Use
-from environments.plugins import Refused
+from environments.plugins import Refused, name_of
 from environments.score import Score, Wait
 from tasks.bench import Bench, RunPlan, Units
 from tasks.checkpoint import KEPT, ended
@@ -167,7 +167,7 @@ def check(environment: Environment) -> None:
             f"'{REPORTED}{metric.rpartition('/')[2]}', which is shown wherever the score is"
         )
     values = judge_placeholders(environment, TrialDir(Path("trial")), seed=0)
-    workspace.fill(environment.judge.command(), values, f"{source}: [{judge_name(environment.judge)}] ")
+    workspace.fill(environment.judge.command(), values, f"{source}: [{name_of(environment.judge)}] ")
 
 
 REPORTED = "reported/"

@@ -8,7 +8,7 @@ from typing import Any
 from prefect import State, task
 
 from environments import plugins
-from environments.plugins import Refused
+from environments.plugins import Refused, name_of
 from tasks.checkpoint import KEPT, ended
 from tasks.editing.edits import EditFailed
 from tasks.proposers import Proposer
@@ -142,10 +142,6 @@ def _checked(
 
 def turned_down(refusals: tuple[Refusal, ...]) -> tuple[str, ...]:
     return tuple(f"{one.proposer}: {one.reason}" for one in refusals)
-
-
-def name_of(proposer: Proposer) -> str:
-    return type(proposer).__module__.rpartition(".")[2]
 
 
 def load(name: str, options: dict[str, Any]) -> Proposer:

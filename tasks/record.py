@@ -9,7 +9,7 @@ import json
 import math
 
 import environments
-from environments import Environment, judge_name
+from environments import Environment, plugins
 from tasks.stats.certificate import level
 from tasks.store import lineage, workspace
 from tasks.store.ledger import Ledger
@@ -69,7 +69,7 @@ def row(environment: Environment, trial: Trial, commit: str, believed: Level | N
         "seconds": math.fsum(run.seconds for run in trial.runs), "steps": trial.runs[-1].steps,
         "peak_memory_gb": round(peak / 2**30, 3) if peak else None, "cost_usd": trial.cost,
         "proposer": trial.proposal.proposer, "budget": f"{environment.budget_seconds:g}s{steps}",
-        "machine": trial.runs[-1].machine, "judge": judge_name(environment.judge),
+        "machine": trial.runs[-1].machine, "judge": plugins.name_of(environment.judge),
         "description": trial.proposal.rationale, "params": json.dumps(varying, sort_keys=True),
     }  # fmt: skip
     cells = ("" if values[name] is None else " ".join(str(values[name]).split()) for name in COLUMNS)

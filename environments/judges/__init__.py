@@ -81,29 +81,17 @@ class Judge(BaseModel, ABC, frozen=True, extra="forbid"):
     runs_in: ClassVar[Literal["workspace", "environment"]]
     """Where the candidate starts: the trial's workspace, or the frozen copy of the environment."""
     shows_prepared: ClassVar[bool] = True
-    """Whether a command that runs in the environment sees the judge's prepared files."""
+    """Whether a command that runs in the environment sees the judge's prepared files; if not, the judge needs some."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Paths that its command reads besides its working directory; relative ones are in the environment's folder."""
+    imports: ClassVar[tuple[str, ...]] = ()
+    """Modules that its command needs of the Python that runs programs."""
+    online: ClassVar[bool] = False
+    """Whether its command may use the network."""
+    block_units: ClassVar[BlockUnits] = "fresh"
+    """The units of each block of a comparison. With the same ones it is about these units and no others."""
 
     total_seconds: FiniteFloat = Field(default=600, gt=0, description="How long the whole evaluation may take.")
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Paths that its command reads besides its working directory; relative ones are in the environment's folder."""
-        return ()
-
-    @property
-    def imports(self) -> tuple[str, ...]:
-        """Modules that its command needs of the Python that runs programs."""
-        return ()
-
-    @property
-    def online(self) -> bool:
-        """Whether its command may use the network."""
-        return False
-
-    @property
-    def block_units(self) -> BlockUnits:
-        """The units of each block of a comparison. With the same ones it is about these units and no others."""
-        return "fresh"
 
     @abstractmethod
     def command(self) -> str:
@@ -111,7 +99,7 @@ class Judge(BaseModel, ABC, frozen=True, extra="forbid"):
 
     @abstractmethod
     def check(self, folder: Path) -> None:
-        """Raise ValueError for a problem that cannot be judged, before anything starts. `folder`: the environment's."""
+        """Raise ValueError or Misbehaved for a problem that cannot be judged. `folder`: the environment's."""
 
     def measures(self) -> tuple[str, ...] | None:
         """Metrics that it can measure besides the score; None if only a result tells."""

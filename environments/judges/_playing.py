@@ -53,7 +53,7 @@ class Leaf:
 def leaves(space: object, role: str, keys: tuple[Hashable, ...] = ()) -> list[Leaf]:
     """The leaves of a gymnasium space in the order of transmission, in a Dict that of its keys.
 
-    Raises ValueError for a space without a fixed size; `role`, observation or action, is for its message.
+    Raises Misbehaved for a space without a fixed size; `role`, observation or action, is for its message.
     """
     from gymnasium import spaces
 
@@ -73,7 +73,7 @@ def leaves(space: object, role: str, keys: tuple[Hashable, ...] = ()) -> list[Le
     if isinstance(space, spaces.MultiBinary):
         low, high = np.zeros((), np.int8), np.ones((), np.int8)
         return [Leaf(path, keys, np.dtype("|i1"), space.shape, np.dtype(space.dtype), low, high, True)]
-    raise ValueError(
+    raise Misbehaved(
         f"{role} leaf '{path}' is of type {type(space).__name__}, which has no fixed array form: choose "
         "an environment of one agent whose leaves are Box, Discrete, MultiDiscrete or MultiBinary"
     )
@@ -137,7 +137,7 @@ class EnvSource:
     """Folders in which modules are looked for after all others."""
 
     def make(self) -> Env:
-        """Raises ValueError: there is none of that name, or it cannot be made; gymnasium says the remedy."""
+        """Raises Misbehaved: there is none of that name, or it cannot be made; gymnasium says the remedy."""
         import gymnasium
 
         sys.path += [folder for folder in self.packages if folder not in sys.path]
@@ -145,7 +145,7 @@ class EnvSource:
             return gymnasium.make(self.env_id, self.max_episode_steps, disable_env_checker=True, **self.kwargs)
         except (Exception, SystemExit) as error:  # whatever a foreign environment raises
             made = f"{self.env_id} cannot be made with kwargs {self.kwargs}"
-            raise ValueError(f"{made} ({type(error).__name__}: {error})") from error
+            raise Misbehaved(f"{made} ({type(error).__name__}: {error})") from error
 
 
 class Lanes:
@@ -220,16 +220,16 @@ def _failed(where: str, error: BaseException) -> Misbehaved:
 def examine(sources: Sequence[EnvSource]) -> Spaces:
     """The spaces that environments share, after one reset and one step of each.
 
-    Raises ValueError: they cannot be judged, or no one policy can play all.
+    Raises Misbehaved: they cannot be judged, or no one policy can play all.
     """
     lanes = Lanes(sources)
     for source, env in zip(sources, lanes.envs, strict=True):
         if env.spec is None or env.spec.max_episode_steps is None:
-            raise ValueError(
+            raise Misbehaved(
                 f"{source.env_id} has no time limit, so an episode may never end: set max_episode_steps in [control]"
             )
         if (spaces := (env.observation_space, env.action_space)) != lanes.spaces:
-            raise ValueError(
+            raise Misbehaved(
                 f"kwargs {sources[0].kwargs} and {source.kwargs} make different spaces, {lanes.spaces} and {spaces}: "
                 "one policy must be able to play both, so correct them"
             )
@@ -239,6 +239,6 @@ def examine(sources: Sequence[EnvSource]) -> Spaces:
     try:
         lanes.reset(dict.fromkeys(range(len(sources)), 0))
         lanes.step(b"".join(column.tobytes() for column in each))
-    except (Misbehaved, ValueError) as wrong:
-        raise ValueError(f"{sources[0].env_id} with kwargs {[source.kwargs for source in sources]}: {wrong}") from wrong
+    except Misbehaved as wrong:
+        raise Misbehaved(f"{sources[0].env_id} with kwargs {[source.kwargs for source in sources]}: {wrong}") from wrong
     return lanes.leaves()

@@ -64,8 +64,7 @@ class ForeignProcess:
         self._printed.close()
 
     def call(self, function: Callable[..., T], *values: Any, seconds: float | None = None) -> T:
-        """What a function of a module returns there. Raises ValueError and Misbehaved as it does, Misbehaved for
-        whatever else it raises, and ProcessLost.
+        """What a function of a module returns there. Raises Misbehaved, whatever it raises there, and ProcessLost.
 
         Once a class was called, its object stays there, and is the first value of each function after it. `seconds`:
         in place of the usual time.
@@ -81,11 +80,11 @@ class ForeignProcess:
                 if time.monotonic() > deadline:
                     self._kill()
                     raise ProcessLost(f"{self._name} did not come back within {most:g} s{self._last_words()}")
-            value, error = self._talk.recv()
+            value, fault = self._talk.recv()
         except (EOFError, OSError):
             raise self._lost() from None
-        if error is not None:
-            raise error
+        if fault is not None:
+            raise Misbehaved(fault)
         return value  # type: ignore[no-any-return]
 
     def _lost(self) -> ProcessLost:
@@ -117,15 +116,16 @@ def main(descriptor: int) -> None:
         except (EOFError, OSError):
             return
         value: Any = None
-        error: BaseException | None = None
+        fault: str | None = None
         try:
             value = function(*held, *values)
             if isinstance(function, type):
                 held, value = [value], None
+        except Misbehaved as wrong:
+            fault = str(wrong)
         except BaseException as wrong:  # noqa: BLE001 (whatever foreign code raises, which the engine may not know)
-            kind = type(wrong)
-            error = kind(str(wrong)) if kind in (ValueError, Misbehaved) else Misbehaved(f"{kind.__name__}: {wrong}")
-        talk.send((value, error))
+            fault = f"{type(wrong).__name__}: {wrong}"
+        talk.send((value, fault))
 
 
 if __name__ == "__main__":

@@ -50,14 +50,12 @@ class Taskset(ForeignProcess):
     def prompts(self, lines: Sequence[int]) -> list[Prompt]:
         """Load the taskset; the prompts of the questions in those lines.
 
-        Raises ValueError: the file has no taskset of these questions, or one is not asked in text.
+        Raises Misbehaved: the file has no taskset of these questions, or one is not asked in text.
         """
         try:
             self.call(_Tasks, self._file, self._pool, self._ids)
-        except ProcessLost:
-            raise
-        except (ValueError, Misbehaved) as wrong:
-            raise ValueError(f"{self._file.name} cannot be used ({wrong})") from wrong
+        except Misbehaved as wrong:
+            raise Misbehaved(f"{self._file.name} cannot be used ({wrong})") from wrong
         return self.call(_Tasks.prompts, list(lines))
 
     def rewards(self, answered: Iterable[tuple[int, str]]) -> list[float]:
@@ -74,7 +72,7 @@ class Taskset(ForeignProcess):
             reward = self.call(_Tasks.reward, line, completion, seconds=min(self._each, left))
         except ProcessLost as lost:
             raise Misbehaved(f"{which}: {lost}: have it end, or raise [text] reward_seconds") from lost
-        except (ValueError, Misbehaved) as failed:
+        except Misbehaved as failed:
             raise Misbehaved(f"{which} failed ({failed})") from failed
         if reward is None or not abs(reward) <= LARGEST:  # comparisons with NaN are false
             raise Misbehaved(f"{which} is {reward}, not a finite number up to {LARGEST:g}")
@@ -85,7 +83,7 @@ class _Tasks:
     """The tasks of a pool, in their process."""
 
     def __init__(self, file: Path, pool: Path, ids: Sequence[str]) -> None:
-        """Raises whatever a foreign module raises, and ValueError where it makes other tasks of the pool."""
+        """Raises whatever a foreign module raises, and Misbehaved where it makes other tasks of the pool."""
         spec = importlib.util.spec_from_file_location("nightshift_taskset", file)
         assert spec is not None and spec.loader is not None, f"{file} is no Python file"
         module = importlib.util.module_from_spec(spec)
@@ -118,7 +116,7 @@ def _verified(name: str, pool: Path, ids: Sequence[str]) -> Iterator[Task]:
     vf = importlib.import_module("verifiers.v1")
     tasks = list(vf.load_taskset(vf.taskset_config_type(name)(id=name, path=str(pool))))
     if len(tasks) != len(ids) or any(task.data.id not in (None, id) for task, id in zip(tasks, ids, strict=True)):
-        raise ValueError(f"it makes {len(tasks)} tasks of the {len(ids)} questions, or in another order")
+        raise Misbehaved(f"it makes {len(tasks)} tasks of the {len(ids)} questions, or in another order")
     runner = asyncio.Runner()
     for task in tasks:
         prompt = _prompt(task.data)
@@ -131,7 +129,7 @@ def _prompt(data: Any) -> Prompt:
         return [*system, {"role": "user", "content": data.prompt}]
     messages = [message.model_dump(exclude_none=True) for message in data.prompt or []]
     if not messages or any(not isinstance(message.get("content"), str) for message in messages):
-        raise ValueError(f"question {data.id} is not asked in text: a text judge asks in text alone")
+        raise Misbehaved(f"question {data.id} is not asked in text: a text judge asks in text alone")
     return [*system, *messages]
 
 

@@ -74,15 +74,15 @@ class Command(Judge):
     network: bool = Field(default=False, description="Whether the evaluation may use the network.")
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.readable
 
     @property
-    def online(self) -> bool:
+    def online(self) -> bool:  # type: ignore[override]
         return self.network
 
     @property
-    def block_units(self) -> BlockUnits:
+    def block_units(self) -> BlockUnits:  # type: ignore[override]
         return "disjoint" if "{block}" in self.eval_cmd else "fresh" if "{seed}" in self.eval_cmd else "same"
 
     def command(self) -> str:

@@ -191,10 +191,7 @@ class Control(Judge):
     def _opened(self, sources: list[EnvSource], exam: Exam) -> Iterator[ForeignProcess]:
         """The process with a lane for each source."""
         with ForeignProcess(exam.folder, self.total_seconds, exam.check) as process:
-            try:
-                process.call(Lanes, sources)
-            except ValueError as wrong:  # it could be made when the campaign began
-                raise Misbehaved(str(wrong)) from wrong
+            process.call(Lanes, sources)
             yield process
 
     @property

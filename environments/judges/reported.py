@@ -6,7 +6,7 @@ to begin with `reported/`, which is shown wherever the score is, and no certific
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,10 +19,8 @@ RESULT = "result.json"
 class Reported(Command):
     """Takes the result that the endpoint has left."""
 
+    block_units: ClassVar[BlockUnits] = "same"
+
     eval_cmd: Literal["cp {out}/result.json {result}"] = Field(
         default="cp {out}/result.json {result}", description="It is always the same."
     )
-
-    @property
-    def block_units(self) -> BlockUnits:
-        return "same"

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
-from environments.judges import BlockUnits, Candidate, ComparisonBlock, Exam, Judge, Misbehaved, Use
+from environments.judges import BlockUnits, Candidate, ComparisonBlock, Exam, Judge, Misbehaved
 from environments.judges._taskset import Prompt, Taskset
 from environments.recipe import DATA, JUDGE
 from environments.score import Score
@@ -86,6 +86,7 @@ class Text(Judge, allow_inf_nan=False):
 
     runs_in: ClassVar[Literal["workspace", "environment"]] = "environment"
     shows_prepared: ClassVar[bool] = False
+    block_units: ClassVar[BlockUnits] = "disjoint"
 
     taskset: str = Field(default="taskset.py", description="The module with the taskset, a file of the environment.")
     questions: int = Field(default=200, ge=0, le=100_000, description="Questions per look; 0: all of its pool.")
@@ -107,24 +108,21 @@ class Text(Judge, allow_inf_nan=False):
     total_seconds: FiniteFloat = Field(default=3600, gt=0, description="How long the whole evaluation may take.")
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
         return (self.taskset, str(GENERATOR))
 
     @property
-    def imports(self) -> tuple[str, ...]:
+    def imports(self) -> tuple[str, ...]:  # type: ignore[override]
         return NEEDED[self.backend]
 
     @property
-    def online(self) -> bool:
+    def online(self) -> bool:  # type: ignore[override]
         return self.backend == "openai"
-
-    @property
-    def block_units(self) -> BlockUnits:
-        return "disjoint"
 
     def command(self) -> str:
         model = self.endpoint.model if self.backend == "openai" else MODEL
-        python = str(_vllm_command(self.vllm).with_name("python")) if self.backend == "vllm" else "python"
+        vllm = Path(shutil.which(self.vllm) or self.vllm).resolve()  # beside it is the Python that has vLLM
+        python = str(vllm.with_name("python")) if self.backend == "vllm" else "python"
         python, program = (shlex.quote(path.replace("{", "{{").replace("}", "}}")) for path in (python, str(GENERATOR)))
         return f"{python} -I -B {program} {self.backend} {shlex.quote(model)} {{device}}"
 
@@ -149,21 +147,18 @@ class Text(Judge, allow_inf_nan=False):
             raise Misbehaved("there are no questions: a text judge needs a [prepare] that makes them")
         ends = time.monotonic() + self.total_seconds
         for_draw, for_samples = np.random.SeedSequence(exam.seed).spawn(2)
-        file = pool_file(exam.prepared, exam.use)
-        try:
-            pool = read_pool(file)
-            questions = self._drawn(share_of(pool, exam.block), exam.block, for_draw)
-            ids = [question["id"] for question in pool]
-            with Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds, ends, exam.check) as taskset:
-                prompts = taskset.prompts([question["line"] for question in questions])
-                seed = int(for_samples.generate_state(1)[0]) >> 1  # 31 bits: libraries pass it to a C int
-                answers = self._replies(candidate, self._request(prompts, seed, exam.prepared / DATA / BASE))
-                rewards = [
-                    taskset.rewards((question["line"], one.text) for one in answer.completions)
-                    for question, answer in zip(questions, answers, strict=True)
-                ]
-        except ValueError as wrong:
-            raise Misbehaved(f"the questions for {exam.use}: {wrong}") from wrong
+        file = exam.prepared / JUDGE / f"{'search' if exam.use == 'control' else exam.use}.jsonl"
+        pool = read_pool(file)
+        questions = self._drawn(share_of(pool, exam.block), exam.block, for_draw)
+        ids = [question["id"] for question in pool]
+        with Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds, ends, exam.check) as taskset:
+            prompts = taskset.prompts([question["line"] for question in questions])
+            seed = int(for_samples.generate_state(1)[0]) >> 1  # 31 bits: libraries pass it to a C int
+            answers = self._replies(candidate, self._request(prompts, seed, exam.prepared / DATA / BASE))
+            rewards = [
+                taskset.rewards((question["line"], one.text) for one in answer.completions)
+                for question, answer in zip(questions, answers, strict=True)
+            ]
         _keep(candidate.result.with_name(ANSWERS), questions, answers, rewards)
         both = zip(questions, answers, strict=True)
         if failed := [f"({question['id']}): {_plain(answer.error)}" for question, answer in both if answer.error]:
@@ -180,7 +175,7 @@ class Text(Judge, allow_inf_nan=False):
         """The questions of one judgement, in random order; of a block as many as it has at most."""
         many = self.questions if block is None else min(self.questions, len(share))
         if len(share) < many:
-            raise ValueError(f"its pool has {len(share)} questions, and {many} are to be asked")
+            raise Misbehaved(f"the pool has {len(share)} questions, and {many} are to be asked")
         order = np.random.default_rng(seed).permutation(len(share))
         return [share[index] for index in order[: many or None]]
 
@@ -230,15 +225,10 @@ def _reply(line: bytes) -> Reply:
     return reply
 
 
-def pool_file(prepared: Path, use: Use) -> Path:
-    """The pool for one purpose; `control` uses the search's."""
-    return prepared / JUDGE / f"{'search' if use == 'control' else use}.jsonl"
-
-
 def read_pool(file: Path) -> list[Question]:
-    """The questions of a pool, in order. Raises ValueError: it is missing."""
+    """The questions of a pool, in order. Raises Misbehaved: it is missing."""
     if not file.is_file():
-        raise ValueError(f"{file.name} is missing: the recipe makes it (`nightshift env prepare`)")
+        raise Misbehaved(f"{file.name} is missing: the recipe makes it (`nightshift env prepare`)")
     lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     return [json.loads(line) | {"line": number} for number, line in enumerate(lines)]
 
@@ -246,12 +236,12 @@ def read_pool(file: Path) -> list[Question]:
 def share_of(pool: list[Question], block: ComparisonBlock | None) -> list[Question]:
     """The questions of one block: disjoint shares of a pool, equally large up to one.
 
-    Raises ValueError: there are fewer questions than blocks.
+    Raises Misbehaved: there are fewer questions than blocks.
     """
     if block is None:
         return pool
     if len(pool) < block.of:
-        raise ValueError(f"its pool has {len(pool)} questions for {block.of} blocks: make more of them")
+        raise Misbehaved(f"the pool has {len(pool)} questions for {block.of} blocks: make more of them")
     order = np.random.default_rng(block.of).permutation(len(pool))  # a pool may be ordered by subject
     return [pool[index] for index in order[block.number - 1 :: block.of]]
 
@@ -271,8 +261,3 @@ def _keep(
             row = {"question": question["id"], "text": question["question"], "expected": question["answer"]}
             file.write(json.dumps(row | {"sampled": sampled}) + "\n")
     Path(file.name).replace(path)
-
-
-def _vllm_command(vllm: str) -> Path:
-    """Where the `vllm` command is, beside the Python that has vLLM."""
-    return Path(command).resolve() if (command := shutil.which(vllm)) else Path(vllm)

@@ -111,11 +111,12 @@ def _fill(folder: Path, facts: Facts, trial: Trial) -> None:
     result = _result(facts, trial)
     (folder / "result.json").write_text(scrub_text(json.dumps(result, indent=2) + "\n"))
     runnable = [path for path in sorted(environment.rglob("*")) if path.is_file() and os.access(path, os.X_OK)]
+    first = baseline(facts.history)
     values = {
         **result, "problem": ledger.environment, "folder": environment.relative_to(folder).as_posix(), "shown": shown,
         "executable": [path.relative_to(folder).as_posix() for path in runnable], "edited": bool(trial.proposal.edit),
         "certified": shipped(facts.own) is not None, "origin": facts.origin,
-        "changed": changes(trial.proposal, baseline(facts.history)),
+        "changed": changes(trial.proposal, first.proposal if first else None),
     }  # fmt: skip
     for name in ("README.md", "reproduce.sh"):
         (folder / name).write_text(page.render(name, **values))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from environments import Environment, judge_name
-from environments.plugins import Refused
+from environments import Environment
+from environments.plugins import Refused, name_of
 from flows.export.folder import champion, export
 from tasks.describe import bound, difference
 from tasks.stats.certificate import Certificate, shipped
@@ -47,7 +47,7 @@ def front_matter(environment: Environment, trial: Trial, certificate: Certificat
     hub, value, how = library(), trial.score.value, f"of the search, {UNCERTIFIED}"
     if certificate:
         value, how = certificate.mean("champion"), f"mean of {len(certificate.scores('champion'))} fresh runs"
-    task, recipe = TASKS.get(judge_name(environment.judge)), environment.prepare.settings if environment.prepare else {}
+    task, recipe = TASKS.get(name_of(environment.judge)), environment.prepare.settings if environment.prepare else {}
     base, data = (one if HUB_ID.fullmatch(str(one := recipe.get(key))) else None for key in ("model", "dataset"))
     result = hub.EvalResult(
         task_type=task or "other", dataset_type=environment.name, dataset_name=environment.name,

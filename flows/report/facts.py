@@ -79,7 +79,8 @@ class Facts:
 
     def _changed(self) -> str:
         champion, first = self.champion, baseline(self.history)
-        changed = changes(champion.proposal, first) if champion and champion is not first else []
+        old = first.proposal if first else None
+        changed = changes(champion.proposal, old) if champion and champion is not first else []
         return ", ".join(changed) or "Nothing: program and parameters are the baseline's."
 
     def _next(self) -> str:

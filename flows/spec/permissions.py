@@ -19,7 +19,7 @@ from typing import Any
 from filelock import FileLock
 
 import environments
-from environments import FILE, Environment, judge_name, plugins
+from environments import FILE, Environment, plugins
 from environments.plugins import Refused
 from environments.space import Value
 from tasks.proposers import Proposer
@@ -121,7 +121,7 @@ def _network(environment: Environment) -> Iterator[str]:
 def _judged(environment: Environment) -> Iterator[str]:
     """What the engine runs or sends for the judge outside the sandbox."""
     judge: Any = environment.judge
-    match judge_name(judge):
+    match plugins.name_of(judge):
         case "control":
             module = judge.id.rpartition(":")[0]
             if module:

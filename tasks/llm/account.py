@@ -62,7 +62,15 @@ class Account(ModelOptions):
         """
         if self.usd_per_million_input is not None and self.usd_per_million_output is not None:
             return (input_tokens * self.usd_per_million_input + output_tokens * self.usd_per_million_output) / 1e6
-        return None if self.base_url else litellm_client.price(self.model, input_tokens, output_tokens, reply)
+        if self.base_url:
+            return None
+        library, tokens = litellm_client.litellm(), {"prompt_tokens": input_tokens, "completion_tokens": output_tokens}
+        try:
+            stated = library.completion_cost(completion_response=reply, model=self.model) if reply is not None else 0.0
+            each = library.cost_per_token(model=self.model, **tokens)
+        except Exception:  # noqa: BLE001 (several kinds, a bare Exception among them, all for an unknown model)
+            return None
+        return float(stated or sum(each)) or None  # one on its list without a price would seem to be free
 
 
 def accounts(stated: ModelOptions) -> tuple[Account, ...]:

@@ -27,7 +27,7 @@ RATIONALE, CATEGORY, FAULT = 1_000, 40, 200
 """Characters that are kept of each."""
 NO_REASON = "no reason was given"
 FAULTS, STARTS = 20, 200
-"""Faults that are told, and places where JSON may begin."""
+"""Faults that are told; places where JSON may begin, and proposals in it, which are at most a hundred."""
 OPENING, CLOSING = re.compile(r"\s*<think(?:ing)?>"), re.compile(r"</think(?:ing)?>")
 TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
 JSON_START = re.compile(r"[{\[]")
@@ -57,7 +57,7 @@ def ideas(text: str, brief: Brief) -> list[Suggestion]:
     """
     document, _ = _stated(text, "params", "proposals")
     entries = document.get("proposals", document) if isinstance(document, dict) else document
-    entries = entries if isinstance(entries, list) else [entries]
+    entries = entries[:STARTS] if isinstance(entries, list) else [entries]
     parsed, faults = list[Suggestion](), list[str]()
     for number, entry in enumerate(entries, 1):
         try:

@@ -122,16 +122,18 @@ def _answer(account: Account, request: RecordedRequest) -> Trace:
     library, messages = litellm_client.litellm(), request.messages
     try:
         return _read(account, request, litellm_client.completion(account, messages))
-    except (TimeoutError, library.Timeout):
-        given = litellm_client.count(account.model, messages)  # paid for; how much was written is unknown
-        reason = f"timeout: no answer in {account.answer_seconds:g} s: raise timeout_seconds"
-        return Trace(request, "", Usage(1, given, 0, account.usd(given, 0)), "", reason)
     except Exception as error:  # noqa: BLE001 - whatever a strange reply makes LiteLLM raise, there is no answer
-        status, (said, has_traceback, _) = getattr(error, "status_code", None), str(error).partition("Traceback (most")
-        kind = f"{type(error).__name__} ({status})" if status else type(error).__name__
-        if has_traceback:  # LiteLLM's own, over the reply
-            kind = "LiteLLM cannot read the form of the reply"
-        return Trace(request, "", Usage(calls=1), "", f"{kind}: {one_line(said, SHOWN)}")
+        status, (said, is_unread, _) = getattr(error, "status_code", None), str(error).partition("Traceback (most")
+        reason = f"{type(error).__name__}{f' ({status})' if status else ''}: {one_line(said, SHOWN)}"
+        usage = Usage(calls=1)
+        if is_late := isinstance(error, TimeoutError | library.Timeout):
+            reason = f"timeout: no answer in {account.answer_seconds:g} s: raise timeout_seconds"
+        elif is_unread:  # the traceback is LiteLLM's own, over the reply
+            reason = f"LiteLLM cannot read the form of the reply: {one_line(said, SHOWN)}"
+        if is_late or is_unread:  # paid for; how much was written is unknown
+            given = litellm_client.count(account.model, messages)
+            usage = Usage(1, given, 0, account.usd(given, 0))
+        return Trace(request, "", usage, "", reason)
 
 
 def _read(account: Account, request: RecordedRequest, reply: Any) -> Trace:

@@ -1,4 +1,4 @@
-"""LiteLLM, loaded late and quietly: its router asks again after outages and rate limits, and it knows the prices."""
+"""LiteLLM, loaded late and quietly: its router asks again after outages and rate limits."""
 
 from __future__ import annotations
 
@@ -104,17 +104,6 @@ def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="nightshift-llm", daemon=True).start()
     return loop
-
-
-def price(model: str, input_tokens: int, output_tokens: int, reply: Any = None) -> float | None:
-    """The provider's price of so many tokens in USD, or that of a reply; None where LiteLLM does not know it."""
-    library = litellm()
-    try:
-        stated = library.completion_cost(completion_response=reply, model=model) if reply is not None else 0.0
-        each = library.cost_per_token(model=model, prompt_tokens=input_tokens, completion_tokens=output_tokens)
-    except Exception:  # noqa: BLE001 (it raises several kinds, a bare Exception among them, all for an unknown model)
-        return None
-    return float(stated or sum(each)) or None  # one on its list without a price would seem to be free
 
 
 def count(model: str, messages: Sequence[Message]) -> int:

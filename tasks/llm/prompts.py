@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from environments import plugins
 from environments.plugins import Refused
 from environments.space import Choice, Int, Parameter
-from tasks.describe import mean_of, parameter_changes
+from tasks.describe import changes, mean_of, parameter_changes
 from tasks.numbers import number
 from tasks.proposing.brief import NO_PROBLEM, Brief
 from tasks.stats.champion import run_sd
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     import jinja2
 
 OURS = Path(__file__).parent / "prompts"
+NAMES = tuple(sorted(path.stem for path in OURS.glob("*.md")))
+"""The prompts that there are, parts of others included."""
 DEFAULTS: dict[str, object] = {"count": 1, "form": "search_replace", "reason": "", "before": ""}
 """Values that only some prompts are given, as the others have them: a part may be in any prompt."""
 WIDTH = 200
@@ -79,13 +81,8 @@ def check(folder: Path) -> None:
     """Refuse an environment's own prompts that cannot be said of a campaign that is yet to begin."""
     brief = Brief({}, (), problem=NO_PROBLEM.model_copy(update={"folder": folder}))
     for path in sorted((folder / OURS.name).glob("*.md")):
-        plugins.require(path.stem, names(), "prompt", str(path.parent))
+        plugins.require(path.stem, NAMES, "prompt", str(path.parent))
         render(path.stem, brief)
-
-
-def names() -> tuple[str, ...]:
-    """The prompts that there are, parts of others included."""
-    return tuple(sorted(path.stem for path in OURS.glob("*.md")))
 
 
 @lru_cache(maxsize=8)
@@ -109,9 +106,11 @@ def told(brief: Brief) -> dict[str, object]:
     champion, first = best(history), baseline(history)
     now, original = champion.proposal if champion else None, first.proposal if first else None
     luck, predictions = run_sd(history), record(history)
+    path = problem.folder / "program.md"
+    program_md = path.read_text("utf-8", "replace") if path.is_file() else ""
     reasons = [f"trial {trial.number}: {why}" for trial in history for why in trial.proposal.turned_down]
     return {
-        "program_md": _program_md(problem.folder / "program.md"),
+        "program_md": capped(scrub_text(program_md).strip(), PROGRAM_MD),
         "space": "\n".join(_parameter(name, one, brief) for name, one in brief.space.items()),
         "files": "\n\n".join(_file(name, text) for name, text in brief.files.items()),
         "champion": champion.number if champion else None,
@@ -123,23 +122,18 @@ def told(brief: Brief) -> dict[str, object]:
         "predictions": predictions["words"] if predictions else "",
         "refused": listed(reasons[-REFUSED:]),
         "rejected": listed(
-            f"{changes(original, one.proposal)} ({one_line(one.proposal.rationale, WIDTH)}): {one.words}"
+            f"{changed(original, one.proposal)} ({one_line(one.proposal.rationale, WIDTH)}): {one.words}"
             for one in brief.rejected[-REJECTED:]
         ),
         "earlier": _earlier(brief),
         "imported": _imported(brief),
         "pending": listed(
-            f"trial {taken}: {changes(now, one)}: {one_line(one.rationale, WIDTH)}"
+            f"trial {taken}: {changed(now, one)}: {one_line(one.rationale, WIDTH)}"
             for taken, one in sorted(brief.pending.items())
         ),
         "left": brief.left,
         "under_way": len(brief.pending),
     }
-
-
-def _program_md(path: Path) -> str:
-    text = path.read_text("utf-8", "replace") if path.is_file() else ""
-    return capped(scrub_text(text).strip(), PROGRAM_MD)
 
 
 def trials(history: History) -> str:
@@ -162,11 +156,9 @@ def trials(history: History) -> str:
     return "\n".join(([f"{left_out} older trials are left out."] if left_out else []) + parts)
 
 
-def changes(old: Proposal | None, new: Proposal) -> str:
-    """The differences between two proposals."""
-    edit, params = (old.edit, old.params) if old else (None, {})
-    parts = parameter_changes(new.params, params, _shown) + ["program edited"] * (new.edit != edit)
-    return ", ".join(parts) or "nothing"
+def changed(old: Proposal | None, new: Proposal) -> str:
+    """The differences between two proposals, with the values as an answer writes them."""
+    return ", ".join(changes(new, old, _shown)) or "nothing"
 
 
 def _shown(value: Value) -> str:
@@ -182,7 +174,7 @@ def _in_full(history: History, trial: Trial) -> str:
     old = before.proposal if before else None
     lines = [f"### {f'Trial {trial.number}' if trial.number else 'The baseline'}: {trial.verdict.kind}"]
     if trial.number:
-        lines.append(f"- Changed against {against}: {changes(old, proposal)}")
+        lines.append(f"- Changed against {against}: {changed(old, proposal)}")
     if trial.score.value is not None:
         gain = effect(history, trial, then)
         than_then = "" if gain is None else f", {number(gain, sign=True)} against the champion then"
@@ -202,15 +194,15 @@ def _in_full(history: History, trial: Trial) -> str:
     if proposal.rationale:
         lines += ["- The idea was:", quote(proposal.rationale, 2 * WIDTH, 4)]
     if proposal.edit and trial is not best(history):  # the champion's program is told whole
-        changed = _own_lines(proposal.edit, old.edit if old else None)
-        lines += ["- Lines of the program that it changed:", quote("\n".join(changed), WIDTH, DIFF_LINES)]
+        own = _own_lines(proposal.edit, old.edit if old else None)
+        lines += ["- Lines of the program that it changed:", quote("\n".join(own), WIDTH, DIFF_LINES)]
     return "\n".join(lines) + "\n"
 
 
 def _in_a_line(old: Proposal | None, trial: Trial) -> str:
     """A trial: what it did otherwise than `old`, and what came of it."""
     score = f" at {number(trial.score.value)}" if trial.score.value is not None else ""
-    return f"Trial {trial.number}, {trial.verdict.kind}{score}: {capped(changes(old, trial.proposal), WIDTH)}"
+    return f"Trial {trial.number}, {trial.verdict.kind}{score}: {capped(changed(old, trial.proposal), WIDTH)}"
 
 
 def _own_lines(edit: str, parent: str | None) -> list[str]:

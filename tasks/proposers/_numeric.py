@@ -27,16 +27,14 @@ class Numeric(Proposer):
 
     title: ClassVar[str]
     """The search's name in a rationale."""
+    starts_warm: ClassVar[bool] = False
+    """Whether it learns from trials of earlier campaigns, and then needs no design."""
     startup: int = Field(default=4, ge=1, le=1_000)
     """Points of the Sobol design before the search takes over; the design goes on while no trial has a score."""
 
     @abstractmethod
     def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
         """The next points of the search, best first. There are an axis and a trial with a score."""
-
-    def is_warm(self, brief: Brief) -> bool:
-        """Whether the search needs no design."""
-        return False
 
     def starts(self, space: Space, brief: Brief) -> dict[str, tuple[Point, str]]:
         """The first points by their `repr`, each with the reason to try it: the best trials of another tool."""
@@ -56,7 +54,7 @@ class Numeric(Proposer):
             return None
         is_new = seen.made < self.startup
         starts = self.starts(seen.space, brief) if is_new or not seen.scored else {}
-        if (is_new and not self.is_warm(brief)) or not seen.scored:
+        if (is_new and not (self.starts_warm and brief.earlier)) or not seen.scored:
             # One design for the whole campaign, by the baseline's seed; `brief.seed` is each trial's own.
             answers = design(seen.space, brief.campaign_seed, 2 * (seen.made + self.startup + refused))
             why = f"Sobol point {seen.made + 1} of {self.startup}" if is_new else "a Sobol point: no trial has a score"

@@ -136,12 +136,6 @@ class Setting:
     """Its last words, from all that it printed on its standard output."""
     remedy: str = "install it, or write its whole path"
 
-    def command(self, prompt: str, model: str) -> list[str]:
-        """The whole command line."""
-        values = {PROMPT: prompt, MODEL: model}
-        words = (*self.argv, *(self.model_option if model else ()))
-        return [values.get(word, word) for word in words]
-
 
 SETTINGS: Mapping[str, Setting] = {
     "claude": Setting(
@@ -264,7 +258,9 @@ class Agent(Proposer):
         seconds = max(min(self.wall_seconds, left), 1.0)
         names = (*EVERYBODYS, *(self._setting.variables if self.environment is None else self.environment))
         variables = {name: os.environ[name] for name in names if name in os.environ}
-        argv = [str(Path(program).absolute()), *self._setting.command(INSTRUCTION, self.model)[1:]]
+        words = (*self._setting.argv[1:], *(self._setting.model_option if self.model else ()))
+        values = {PROMPT: INSTRUCTION, MODEL: self.model}
+        argv = [str(Path(program).absolute()), *(values.get(word, word) for word in words)]
         try:
             failure, printed = run(argv, cwd=work, log=log, variables=variables, seconds=seconds)
         finally:

@@ -7,7 +7,7 @@ not be tried or crashed, and after `spell` edits without a keep. The mode follow
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -17,19 +17,6 @@ from tasks.proposers import Proposer
 from tasks.proposers._researcher import Researcher
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.trial import Parked, Trial
-
-
-@dataclass(frozen=True)
-class Mode:
-    """What is searched, and for how long without a keep."""
-
-    what: Literal["numbers", "code"] = "numbers"
-    fruitless: int = 0
-    """Trials without a keep, in a row."""
-    failed: int = 0
-    """Those at the end of them that could not be tried, or crashed."""
-    why: str = ""
-    """Why the last trial switched the mode; empty when it did not."""
 
 
 class Hybrid(Researcher):
@@ -51,45 +38,41 @@ class Hybrid(Researcher):
     writer_options: dict[str, Any] = Field(default={})
 
     def propose(self, brief: Brief) -> Suggestion | None:
-        mode = self.mode(brief.history, brief.rejected)
-        made = _ask(self.numeric, self._numeric(), brief) if mode.what == "numbers" else None
+        mode, switch = self.mode(brief.history, brief.rejected)
+        made = _ask(self.numeric, self._numeric(), brief) if mode == "numbers" else None
         if made is None:  # or a grid has been tried out, which is no end of the night
             made = _ask(self.writer, self._writer(), brief)
-            mode = mode if mode.what == "code" else Mode()
-        return made and replace(made, switch=mode.why)
+            switch = switch if mode == "code" else ""
+        return made and replace(made, switch=switch)
 
-    def mode(self, history: Sequence[Trial], rejected: Sequence[Parked] = ()) -> Mode:
-        """The mode of the trial after `history`."""
+    def mode(self, history: Sequence[Trial], rejected: Sequence[Parked] = ()) -> tuple[Literal["numbers", "code"], str]:
+        """What the trial after `history` searches, and why the last trial switched to that; empty when it did not."""
         # The inbox is of neither mode. An edit that a person rejected is one that could not be tried.
         turns = {trial.number: trial for trial in history if trial.number > 0 and not trial.proposal.inbox}
         unwanted = {one.number for one in rejected if one.proposal.proposer == self.writer}
-        mode = Mode()
+        in_code, fruitless, failed, why = False, 0, 0, ""
         for number in sorted(turns.keys() | unwanted):
-            trial = turns.get(number)
+            trial, why = turns.get(number), ""
             is_instead = trial is not None and bool(trial.proposal.instead_of)
             is_edit = trial is None or is_instead or trial.proposal.proposer == self.writer
             is_kept = trial is not None and trial.verdict.kind == "keep"
-            is_failed = trial is None or is_instead or trial.verdict.kind == "crash"
-            if mode.what == "code" and is_edit:
-                mode = self._after_edit(mode, number, is_kept and not is_instead, is_failed)
-            elif mode.what == "numbers" and trial is not None:
-                mode = Mode() if is_kept else Mode("numbers", mode.fruitless + 1)
-                if mode.fruitless >= self.stall:
-                    why = f"over to code: {mode.fruitless} trials of numbers in a row without a keep"
-                    mode = Mode("code", why=why)
-            else:  # it had waited for approval since the mode was another, or had the turn while an edit waited
-                mode = replace(mode, why="")
-        return mode
-
-    def _after_edit(self, mode: Mode, number: int, is_kept: bool, is_failed: bool) -> Mode:
-        fruitless, failed = mode.fruitless + 1, mode.failed + 1 if is_failed else 0
-        if is_kept:
-            return Mode(why=f"back to numbers: the edit of trial {number} was kept, and is to be tuned")
-        if failed >= self.failures:
-            return Mode(why=f"back to numbers: {failed} edits in a row could not be tried")
-        if fruitless >= self.spell:
-            return Mode(why=f"back to numbers: {fruitless} edits in a row without a keep")
-        return Mode("code", fruitless, failed)
+            if in_code and is_edit:
+                is_failed = trial is None or is_instead or trial.verdict.kind == "crash"
+                fruitless, failed = fruitless + 1, failed + 1 if is_failed else 0
+                if is_kept and not is_instead:
+                    why = f"back to numbers: the edit of trial {number} was kept, and is to be tuned"
+                elif failed >= self.failures:
+                    why = f"back to numbers: {failed} edits in a row could not be tried"
+                elif fruitless >= self.spell:
+                    why = f"back to numbers: {fruitless} edits in a row without a keep"
+            elif not in_code and trial is not None:
+                fruitless = 0 if is_kept else fruitless + 1
+                if fruitless >= self.stall:
+                    why = f"over to code: {fruitless} trials of numbers in a row without a keep"
+            # Others had waited for approval since the mode was another, or had the turn while an edit waited.
+            if why:
+                in_code, fruitless, failed = not in_code, 0, 0
+        return "code" if in_code else "numbers", why
 
     def _numeric(self) -> Proposer:
         return plugins.make("tasks.proposers", self.numeric, Proposer, self.numeric_options)  # type: ignore[type-abstract]

@@ -46,6 +46,7 @@ class Learned(Numeric):
     """A Sobol design first, or the champions of earlier campaigns; then draws of the policy. No point twice."""
 
     title = "the PPO policy"
+    starts_warm = True
     startup: int = Field(default=8, ge=1, le=1_000)
     """Points of the design before the policy takes over; the design goes on while no trial has a score."""
 
@@ -56,9 +57,6 @@ class Learned(Numeric):
                 why = f"the champion of an earlier campaign, trial {champion.number} there"
                 made[repr(point)] = point, why
         return made | super().starts(space, brief)
-
-    def is_warm(self, brief: Brief) -> bool:
-        return bool(brief.earlier)
 
     def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
         policy, champion = self.trained(brief)

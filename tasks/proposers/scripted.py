@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
+from environments.plugins import name_of
 from environments.space import Value
 from tasks.editing.edits import EditFailed, changed
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, Suggestion, Unusable
 from tasks.trial import NOTHING_BOUGHT
-
-NAME = __name__.rpartition(".")[2]
-"""By which a campaign knows its proposals, and those that were turned down."""
 
 
 class ScriptedProposal(BaseModel, frozen=True, extra="forbid"):
@@ -41,10 +39,10 @@ class Scripted(Proposer):
         return len(self.proposals) + 1  # the last finds nothing left
 
     def propose(self, brief: Brief) -> Suggestion | None:
-        used = len(brief.refusals)
+        used, name = len(brief.refusals), name_of(self)  # by which a campaign knows its proposals
         decided = [trial.proposal for trial in brief.history] + [one.proposal for one in brief.rejected]
         for earlier in (*decided, *brief.pending.values()):
-            used += (earlier.proposer == NAME) + sum(words.startswith(f"{NAME}: ") for words in earlier.turned_down)
+            used += (earlier.proposer == name) + sum(words.startswith(f"{name}: ") for words in earlier.turned_down)
         if used >= len(self.proposals):
             return None
         entry = self.proposals[used]

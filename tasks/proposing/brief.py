@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,12 +94,8 @@ class Brief:
     def ranked(self) -> list[tuple[int, EarlierTrial]]:
         """The imported trials with their numbers, from 1: best first, and last those without a score."""
         sign = -1.0 if self.problem.higher_is_better else 1.0
-
-        def badness(numbered: tuple[int, EarlierTrial]) -> float:
-            score = numbered[1].score
-            return math.inf if score is None else sign * score
-
-        return sorted(enumerate(self.imported, 1), key=badness)
+        by_score = sorted(enumerate(self.imported, 1), key=lambda one: sign * (one[1].score or 0.0))
+        return sorted(by_score, key=lambda one: one[1].score is None)
 
     @property
     def start(self) -> Params:

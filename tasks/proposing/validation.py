@@ -98,7 +98,8 @@ class ProposalChecks:
             file_trees.remove(large)
         if run.status != "crash" or run.error is None or run.error.startswith(NO_CHECKPOINT):
             return None
-        return run.error if problem.check_cmd else f"in a run of {seconds:g} s: {run.error}"
+        has_run = run.program is not None and not problem.check_cmd
+        return f"in a run of {seconds:g} s: {run.error}" if has_run else run.error
 
 
 def is_same_point(space: Space, one: Params, other: Params) -> bool:

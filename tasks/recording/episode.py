@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import PrivateAttr
 
-from environments import judge_name
 from environments.judges import Exam, Misbehaved
 from environments.judges._playing import EnvSource
 from environments.judges._process import ForeignProcess
 from environments.judges.control import Control
-from environments.plugins import Refused
+from environments.plugins import Refused, name_of
 from tasks.evaluate import judge_run
 from tasks.sandbox.isolation import Isolation, choose
 from tasks.sandbox.program import CannotStart
@@ -73,7 +72,7 @@ def record(ledger: Ledger, champion: Trial | None, isolation: str, allow_unsandb
         allow_unsandboxed: Whether an edited program may play without a sandbox.
     """
     first, before, gif = baseline(ledger.history()), load(ledger.path), ledger.path / GIF
-    if judge_name(ledger.environment.judge) != "control" or champion is None or first is None or champion.number == 0:
+    if name_of(ledger.environment.judge) != "control" or champion is None or first is None or champion.number == 0:
         return
     if before and before["champion"] == champion.number and gif.is_file():
         return

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, PrivateAttr
 
-from environments import Environment, judge_name
+from environments import Environment, plugins
 from environments.judges import Candidate, Exam, Misbehaved
 from environments.judges._playing import Leaf, frame_bytes, read_actions
 from environments.judges.control import Control, Conversation
@@ -72,12 +72,12 @@ def pack(environment: Environment, place: TrialDir, trial: Trial, to: Path) -> s
     if run.program is None or run.checkpoint is None:
         return "it left no checkpoint"
     if not isinstance(judge, Control):
-        return f"the judge {judge_name(judge)} gives it no observations"
+        return f"the judge {plugins.name_of(judge)} gives it no observations"
     if workspace.program_digest(packed) != run.program or outputs.checkpoint(packed.out) != run.checkpoint:
         return "its files could not all be sent, or are not those that were judged"
     try:
         seen, taken = judge.spaces(environment.folder)
-    except (ValueError, Misbehaved) as wrong:
+    except Misbehaved as wrong:
         return f"its environment cannot be made here: {wrong}"
     described = Description(
         environment=environment.name, settings=judge.model_dump(mode="json"), limits=environment.limits,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from environments import judge_name
+from environments.plugins import name_of
 from tasks.describe import ARMS, caution, headline, mean_of, outcome, ships
 from tasks.recipes.preparing import PREPARED, RECORD
 from tasks.sandbox import outputs
@@ -105,7 +105,7 @@ def datasets(ledger: Ledger) -> list[DatasetInput]:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     environment, source, note = ledger.environment, scrub_text(ledger.campaign.source), ledger.path / RECORD
-    facts: object = {"metric": environment.metric, "judge": judge_name(environment.judge)}
+    facts: object = {"metric": environment.metric, "judge": name_of(environment.judge)}
     used = {"environment": (environment.name, environment_digest(ledger), facts)}
     if note.is_file():
         made = PREPARED.validate_json(note.read_bytes())

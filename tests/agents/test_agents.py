@@ -176,7 +176,7 @@ def test_an_agent_that_takes_too_long_is_ended_with_everything_that_it_started(p
 def test_it_dies_with_its_engine(tmp_path: Path) -> None:
     (tmp_path / "TASK.md").write_text("")
     program = scripted_agent.install(tmp_path / "bin", "claude", f"hang: {LONG}")
-    command = SETTINGS["claude"].command("do it", "")
+    command = SETTINGS["claude"].argv
     code = (
         "import os, sys; from pathlib import Path; from tasks.proposers.agent import run\nhere = Path(sys.argv[1])\n"
         "run(sys.argv[2:], cwd=here, log=here / 'log.txt', variables=dict(os.environ), seconds=100)"

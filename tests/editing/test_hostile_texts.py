@@ -46,6 +46,7 @@ ANSWERS = {
         for piece in ('{"params":', "```\n", '{"rationale": 1}\n', "</think>\n")
     },
     "unknown parameters": json.dumps({"rationale": "x", "params": {f"p{n}": 1 for n in range(30_000)}}),
+    "proposals that are none": json.dumps({"proposals": [1] * 150_000}),
     "names of files": "train.py " * 40_000 + "\n```\nx\n```\n",
 }
 

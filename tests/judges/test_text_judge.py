@@ -20,6 +20,7 @@ from environments import Environment
 from environments.judges import ComparisonBlock, Exam, Misbehaved
 from environments.judges._generate import CannotGenerate, check_model
 from environments.judges.text import GENERATOR, Text, share_of
+from environments.plugins import Refused
 from environments.score import Score
 from tasks.evaluate import judge_run, view
 from tasks.sandbox import outputs
@@ -200,7 +201,7 @@ def test_the_blocks_of_a_comparison_share_out_the_pool() -> None:
     assert sorted(question["line"] for block in blocks for question in block) == list(range(22)), "each question once"
     assert {len(block) for block in blocks} == {5, 6}
     assert blocks == [share_of(pool, ComparisonBlock(number, 4)) for number in (1, 2, 3, 4)]
-    with pytest.raises(ValueError, match="22 questions for 23 blocks"):
+    with pytest.raises(Misbehaved, match="22 questions for 23 blocks"):
         share_of(pool, ComparisonBlock(1, 23))
 
 
@@ -275,6 +276,11 @@ def environment(folder: Path, settings: str = "", readable: tuple[Path, ...] = (
     )
     further = {"prepared": folder / "prepared", "readable": tuple(map(str, readable))}
     return environments.load(own).model_copy(update=further)
+
+
+def test_a_text_judge_without_a_recipe_for_its_questions_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"\[text\] asks questions that a recipe makes"):
+        environment(tmp_path).check()
 
 
 def judged_run(given: Environment, folder: Path) -> tuple[Score, TrialDir]:

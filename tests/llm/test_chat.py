@@ -207,6 +207,7 @@ def test_a_reply_of_an_unknown_form_is_no_outage_and_shows_no_traceback(monkeypa
     with FakeLLM([reply] * 2) as server, pytest.raises(Unavailable, match=r"form of the reply: .*Invalid") as caught:
         ask(account(server), QUESTION, brief())
     assert not [word for word in ("Traceback", "500", ".py") if word in str(caught.value)]
+    assert caught.value.usage.input_tokens > 0, "what was read is paid for"
 
 
 # Limits

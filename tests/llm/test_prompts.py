@@ -62,7 +62,7 @@ def lines_with(text: str, part: str) -> list[str]:
 
 @pytest.mark.parametrize("form", ["search_replace", "whole_file", "diff"])
 @pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("name", prompts.names())
+@pytest.mark.parametrize("name", prompts.NAMES)
 def test_every_prompt_can_be_said_from_the_first_trial_on(name: str, count: int, form: str) -> None:
     for history in ((), a_night(), search(20)):
         brief = Brief(SPACE, history, problem=PROBLEM, files=PROGRAM)
@@ -72,7 +72,7 @@ def test_every_prompt_can_be_said_from_the_first_trial_on(name: str, count: int,
 def test_two_values_that_differ_are_told_apart() -> None:
     old = Proposal({"gamma": 0.9995, "base": "Qwen/Qwen2.5-0.5B"})
     new = Proposal({"gamma": 0.9999, "base": "Qwen/Qwen2.5-1.5B"})
-    assert prompts.changes(old, new) == 'gamma 0.9995 → 0.9999, base "Qwen/Qwen2.5-0.5B" → "Qwen/Qwen2.5-1.5B"'
+    assert prompts.changed(old, new) == 'gamma 0.9995 → 0.9999, base "Qwen/Qwen2.5-0.5B" → "Qwen/Qwen2.5-1.5B"'
 
 
 def test_a_log_that_gives_orders_is_quoted_line_by_line_and_capped_and_no_secret_is_told(

@@ -136,7 +136,7 @@ def test_parameters_are_tried_on_the_champions_program_and_an_edit_builds_on_it(
     ("fit", "why"),
     [
         (FIT.replace("args.x", "args.y"), "in a run of 1.25 s: exited with status 1"),
-        ("def broken(:\n", "is not Python"),
+        ("def broken(:\n", "test_propose: fit.py:1 is not Python"),
         ("import time\nwhile True:\n    time.sleep(1)\n", ""),
     ],
 )
