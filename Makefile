@@ -49,7 +49,7 @@ test: setup ## the tests, without the slow ones
 test-all: setup ## all tests but those of containers
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m 'not docker'
 
-test-docker: setup ## trials in containers of this machine's Docker, as somebody who may use it
+test-docker: setup ## trials in containers of this machine's Docker, as root
 	$(BIN)/python -m pytest -rs -m docker tests/containers
 
 test-slurm: setup ## trials that srun starts in a real Slurm: apt-get install --no-install-recommends slurm-wlm munge
