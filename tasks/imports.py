@@ -51,20 +51,28 @@ def imported(environment: Environment) -> dict[str, str]:
 
 def check_commands(environment: Environment) -> None:
     """Refuse a command line that begins with what is no program of this machine, nor a placeholder."""
-    python, judge = interpreter_of(environment.python).executable, environment.judge.model_dump()
+    python = interpreter_of(environment.python).executable
     path = child_environment("", "", python)["PATH"]
-    trains = "python" if environment.remote else environment.train_cmd
-    for key, command in (("train_cmd", trains), ("[command] eval_cmd", judge.get("eval_cmd", "python"))):
-        word = shlex.split(command)[0]
+    commands = {"[command] eval_cmd": environment.judge.model_dump().get("eval_cmd")}
+    if not environment.remote:
+        commands |= {"train_cmd": environment.train_cmd, "check_cmd": environment.check_cmd}
+    copied = {name for _, name in workspace.baseline_files(environment)}
+    for key, command in commands.items():
+        word, *_ = shlex.split(command or "python")
+        if "{" in word:
+            continue
         try:
-            if "{" not in word:
-                find_program(word, environment.folder, path, python)
+            found = Path(find_program(word, environment.folder, path, python))
+            own = found == environment.folder / word and not Path(word).is_absolute()
+            if own and "eval_cmd" not in key and Path(word).as_posix() not in copied:
+                raise NotAProgram(f"{word!r} is not copied to where it runs: add it to `program`")
         except NotAProgram as wrong:
             raise Refused(f"{environment.folder / FILE}: {key}: {wrong}") from wrong
 
 
 def lacking(environment: Environment) -> list[str]:
-    """What its programs read and import and its taskset imports, and is not found here, each with what to do.
+    """What its command lines begin with, its programs read and import, and its taskset imports, and is not found here,
+    each with what to do.
 
     It may be meant for another machine. Raises Refused: its Python does not start.
     """
@@ -75,11 +83,13 @@ def lacking(environment: Environment) -> list[str]:
         for module in (_imports(taskset) if taskset.is_file() else ())
         if module not in beside and find_spec(module) is None
     ]
-    level, modules = choose("auto"), imported(environment)
+    level = choose("auto")
     try:
+        check_commands(environment)
         check_given(level, home(), confinement.outside(environment))
     except Refused as refused:
         return [str(refused), *lacks]
+    modules = imported(environment)
     if not modules or environment.remote or shlex.split(environment.train_cmd)[:1] not in (["python"], ["python3"]):
         return lacks
     with tempfile.TemporaryDirectory(prefix="nightshift-imports-") as folder:

@@ -210,7 +210,7 @@ def files(environment: Environment) -> Check:
     """What `env validate` refuses, and whether trials have their sandbox, and find there what they read and import."""
     from flows.spec.environment import check
 
-    check(environment)
+    check(environment, here=False)
     level = isolation.choose("auto")
     if environment.trainer == "prime_rl" and (level != "bwrap" or environment.network):
         fact = f"prime-rl needs level bwrap without network, and this is {level}, network = {environment.network}"

@@ -29,7 +29,7 @@ def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict
     from flows.spec import permissions
     from flows.spec.environment import checked_environment
 
-    checked = checked_environment(environment, overrides, trust)
+    checked = checked_environment(environment, overrides, trust, here=False)
     keys = ("metric", "direction", "trainer", "budget_seconds", "budget_steps", "cores")
     return {
         "environment": checked.name, "folder": str(checked.folder), **{key: getattr(checked, key) for key in keys},

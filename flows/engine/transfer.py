@@ -71,7 +71,8 @@ def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "", *, looki
     own = Question(CampaignSpec.of(**ledger.spec), ledger, history, conditions=Conditions(multiple(budget)))
     if reason := certifying.no_champion(history):
         raise Refused(f"campaign {ledger.campaign.name!r} cannot be certified: {reason}")
-    found = [_transferred(own, checked_environment(reference, {}), looking) for reference in on] or [own]
+    here = own.spec.launch == "here"
+    found = [_transferred(own, checked_environment(reference, {}, here=here), looking) for reference in on] or [own]
     # The same command, given again after a kill, goes on with those that are left.
     return [one for one in found if not one.answers_on_champion] or found
 

@@ -92,7 +92,8 @@ def find_program(name: str, cwd: Path, path: str, python: Path) -> str:
     """The file to start: `python` is always its interpreter, and a file in `cwd` needs no `./`. Raises NotAProgram."""
     if name in ("python", "python3"):
         return str(python)
-    found = shutil.which(name, path=path) or (str(cwd / name) if (cwd / name).is_file() else None)
+    beside = str(cwd / name) if (cwd / name).is_file() else None  # or where an absolute name says
+    found = beside if "/" in name else shutil.which(name, path=path) or beside
     if found is None:
         remedy = "name one that is there, or `python`; what a shell would read takes sh -c '...' or `env` before it"
         raise NotAProgram(f"no program {name!r} in {cwd} or on {path}: {remedy}")

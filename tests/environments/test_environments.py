@@ -15,6 +15,7 @@ from environments.plugins import Refused
 from flows.cli.problems import TEMPLATES, env_new
 from flows.cli.validation import warnings
 from flows.spec.environment import checked_environment
+from tasks.imports import lacking
 from tasks.store.workspace import fill, trainer_files
 from tests.support.toy import FIT, QUADRATIC, nightshift, quadratic
 
@@ -64,6 +65,7 @@ BAD = [
     ("python fit.py", "python9.9 fit.py", "train_cmd: no program 'python9.9' in "),
     ("python fit.py", "/no/such/venv/bin/python fit.py", "train_cmd: no program '/no/such/venv/bin/python' in "),
     ("python judge.py", "nosuchtool judge.py", "[command] eval_cmd: no program 'nosuchtool' in "),
+    ("python fit.py", "./judge.sh", "train_cmd: './judge.sh' is not copied to where it runs: add it to `program`"),
 ]  # fmt: skip
 """A part of environment.toml, what stands in its place, and what is said of that before anything runs."""
 
@@ -74,6 +76,8 @@ def test_a_bad_environment_is_refused_with_file_and_key(tmp_path: Path, old: str
     (tmp_path / "results").mkdir()
     (tmp_path / "other.py").touch()
     folder = quadratic(tmp_path / "quad", toml=QUADRATIC.replace(old, new, 1))
+    (folder / "judge.sh").write_text("#!/bin/sh\n")
+    (folder / "judge.sh").chmod(0o755)
     if "link.py" in new:  # else it is asked about
         (folder / "link.py").symlink_to(tmp_path / "other.py")
     with pytest.raises(Refused) as refused:
@@ -87,7 +91,8 @@ def test_a_command_that_its_own_folder_this_machine_or_a_later_time_has_is_taken
     (folder / "fit.sh").write_text("#!/bin/sh\n")
     (folder / "fit.sh").chmod(0o755)
     checked_environment(str(folder), {"program": ["fit.sh"]})
-    checked_environment(str(folder), {"train_cmd": "of_an_image {out}"}, here=False)
+    elsewhere = checked_environment(str(folder), {"train_cmd": "of_an_image {out}"}, here=False)
+    assert "no program 'of_an_image'" in lacking(elsewhere)[0]
 
 
 NASTY = "a b; rm -rf / {x} $(id) 'q"
@@ -153,7 +158,9 @@ def test_new_environments_the_readmes_ten_lines_a_switch_and_a_dotted_name_have_
     assert warnings(environments.load(tmp_path)) == []
     for kind in TEMPLATES:
         env_new(tmp_path / f"new-{kind}", kind=kind)
-        assert warnings(environments.load(tmp_path / f"new-{kind}")) == []
+        made = environments.load(tmp_path / f"new-{kind}")
+        made.check_files()
+        assert warnings(made) == []
     switch = '\n[space.amp]\ntype = "choice"\nvalues = [true, false]\ndefault = false\n'
     dotted = '[space."model.lr"]\ntype = "float"\nlow = 0.0\nhigh = 1.0\ndefault = 0.5\n'
     toml = QUADRATIC.replace("--x {x}", "--x {x} {amp:--amp} --model.lr {model.lr}") + switch + dotted
