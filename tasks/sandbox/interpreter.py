@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 from environments import FILE
@@ -41,25 +41,12 @@ class Interpreter:
         parts = [prefix / part for prefix in each for part in PARTS]
         return [part for part in parts if part.exists() and not part.is_relative_to("/usr")]
 
-    @cached_property
+    @property
     def editable(self) -> tuple[Path, ...]:
         """The packages that are installed in editable mode, not what lies beside them, as far as programs may read
         them: not our own code and home, places with keys, or a package with an environment and its judge in it.
-
-        They are found by the .pth files and import hooks of its installed packages. It looks into every folder of them,
-        and is asked at each start of a program.
         """
-        packages: dict[Path, None] = {}
-        for site in [path for prefix in self.prefixes for path in prefix.glob("lib/python3*/site-packages")]:
-            for file in sorted(site.glob("*.pth")):
-                projects = [Path(line) for line in _text(file).splitlines() if line.startswith("/")]
-                packages |= dict.fromkeys(
-                    init.parent for each in projects for init in sorted(each.glob("*/__init__.py"))
-                )
-            for file in sorted(site.glob("__editable__*.py")):
-                if mapping := MAPPING.search(_text(file)):
-                    packages |= dict.fromkeys(map(Path, ast.literal_eval(mapping[1]).values()))
-        return tuple(path for path in packages if path.exists() and not is_hidden(path))
+        return _editable(self.prefixes, home_path())
 
     def listed(self, packages: Collection[Path]) -> list[Path]:
         """The folders that Python must list to find these packages, as far as programs may know the names in them."""
@@ -72,7 +59,6 @@ OWN = Interpreter(
 )
 
 
-@cache
 def interpreter_of(python: str) -> Interpreter:
     """The interpreter that `python` of environment.toml names: a virtual environment, a prefix or an executable.
 
@@ -99,6 +85,23 @@ def _is_ours_or_secret(path: Path) -> bool:
     real = path.resolve()
     ours = (CODE.resolve(), home_path().resolve())
     return bool(secret_place(real)) or any(each.is_relative_to(real) or real.is_relative_to(each) for each in ours)
+
+
+@cache
+def _editable(prefixes: tuple[Path, ...], home: Path) -> tuple[Path, ...]:
+    """Those that are found by the .pth files and import hooks of its installed packages, as far as none hides them.
+
+    It looks into every folder of them, and is asked at each start of a program. (home: ours, which is hidden)
+    """
+    packages: dict[Path, None] = {}
+    for site in [path for prefix in prefixes for path in prefix.glob("lib/python3*/site-packages")]:
+        for file in sorted(site.glob("*.pth")):
+            projects = [Path(line) for line in _text(file).splitlines() if line.startswith("/")]
+            packages |= dict.fromkeys(init.parent for each in projects for init in sorted(each.glob("*/__init__.py")))
+        for file in sorted(site.glob("__editable__*.py")):
+            if mapping := MAPPING.search(_text(file)):
+                packages |= dict.fromkeys(map(Path, ast.literal_eval(mapping[1]).values()))
+    return tuple(path for path in packages if path.exists() and not is_hidden(path))
 
 
 def _text(path: Path) -> str:

@@ -200,7 +200,7 @@ def test_places_of_ours_and_of_keys_are_not_seen_as_editable_packages(
         assert interpreter.is_hidden(hidden), hidden
     for seen in ("package", "work/package"):
         assert not interpreter.is_hidden(tmp_path / seen), seen
-    monkeypatch.setitem(vars(OWN), "editable", (tmp_path / "work/package",))
+    monkeypatch.setattr(interpreter, "_editable", lambda prefixes, home: (tmp_path / "work/package",))
     assert OWN.editable and not OWN.listed(OWN.editable), "beside it is the home of campaigns"
 
 
