@@ -83,6 +83,13 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
+def at(table: Any, key: str) -> Any:
+    """The value of a dotted key; None where there is none."""
+    for part in key.split("."):
+        table = table.get(part) if isinstance(table, dict) else None
+    return table
+
+
 @dataclass(frozen=True)
 class Settings:
     """The fixed parameters. Deadlines are seconds."""
@@ -160,9 +167,8 @@ class Run:
         replaces lists as a whole. Raises Failed: there are several, or the file is not TOML.
         """
         try:
-            table = laid_over({"orchestrator": {"train": {"source": {}}}}, tomllib.loads(self.train))
-            stated = laid_over(table, self.parameters)["orchestrator"]["train"]["source"]
-        except (ValueError, RecursionError, TypeError) as broken:
+            stated = at(laid_over(tomllib.loads(self.train), self.parameters), "orchestrator.train.source") or {}
+        except (ValueError, RecursionError) as broken:
             raise Failed(f"refused: train.toml: {broken}") from broken
         sources = stated if isinstance(stated, list) else [stated]
         if len(sources) != 1 or not isinstance(sources[0], dict):

@@ -176,7 +176,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         (workspace / "train.toml").write_text(TRAIN)
         (workspace / "taskset.py").touch()
         params = {"prime_rl": str(checkout), "learning_rate": 3e-6, "quit_deadline": 20}
-        params |= {"start_deadline": 4 if fault == "hangs at start" else 60, "stall_deadline": 4}
+        params |= {
+            "start_deadline": 4 if fault == "hangs at start" else 60,
+            "stall_deadline": 4 if fault == "stalls" else 60,
+        }
         settings = trainer_programs.config(tmp_path / "out", "", steps=steps, params=params, data=str(data))
         started.append(trainer_programs.program(prime_rl, workspace, settings, *arguments))
         return started[-1]
