@@ -148,8 +148,11 @@ class Text(Judge, allow_inf_nan=False):
         ends = time.monotonic() + self.total_seconds
         for_draw, for_samples = np.random.SeedSequence(exam.seed).spawn(2)
         file = exam.prepared / JUDGE / f"{'search' if exam.use == 'control' else exam.use}.jsonl"
-        pool = read_pool(file)
-        questions = self._drawn(share_of(pool, exam.block), exam.block, for_draw)
+        try:
+            pool = read_pool(file)
+            questions = self._drawn(share_of(pool, exam.block), exam.block, for_draw)
+        except (Misbehaved, ValueError) as wrong:
+            raise Misbehaved(f"{file.name}: {wrong}") from wrong
         ids = [question["id"] for question in pool]
         with Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds, ends, exam.check) as taskset:
             prompts = taskset.prompts([question["line"] for question in questions])
@@ -226,9 +229,9 @@ def _reply(line: bytes) -> Reply:
 
 
 def read_pool(file: Path) -> list[Question]:
-    """The questions of a pool, in order. Raises Misbehaved: it is missing."""
+    """The questions of a pool, in order. Raises Misbehaved: it is missing; ValueError: it cannot be read."""
     if not file.is_file():
-        raise Misbehaved(f"{file.name} is missing: the recipe makes it (`nightshift env prepare`)")
+        raise Misbehaved("it is missing: the recipe makes it (`nightshift env prepare`)")
     lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     return [json.loads(line) | {"line": number} for number, line in enumerate(lines)]
 

@@ -21,6 +21,7 @@ from environments.judges import ComparisonBlock, Exam, Misbehaved
 from environments.judges._generate import CannotGenerate, check_model
 from environments.judges.text import GENERATOR, Text, share_of
 from environments.plugins import Refused
+from environments.recipe import Recipe
 from environments.score import Score
 from tasks.evaluate import judge_run, view
 from tasks.sandbox import outputs
@@ -243,6 +244,8 @@ def test_a_generator_that_fails_or_a_taskset_that_cannot_score_is_no_score_and_h
         taskset.write_text(taskset.read_text().replace(*change))
     with pytest.raises(Misbehaved, match=words):
         judged(f"UP = {{'ready': True}}\n{body}", tmp_path, look, answer_seconds=2.0, reward_seconds=2)
+    if body == PARTLY:
+        assert sorted("error" in str(row["sampled"]) for row in answers(tmp_path)) == [False, True]
 
 
 # Before anything starts
@@ -274,13 +277,17 @@ def environment(folder: Path, settings: str = "", readable: tuple[Path, ...] = (
         'metric = "pass@1"\ndirection = "maximize"\ntrainer = "command"\ntrain_cmd = "true"\nbudget_seconds = 9\n'
         f'judge = "text"\ndevice = "cpu"\n[text]\nquestions = 3\nsamples = 2\nmax_tokens = 8\n{settings}\n'
     )
-    further = {"prepared": folder / "prepared", "readable": tuple(map(str, readable))}
+    further = {
+        "prepare": Recipe(program="taskset.py"),
+        "prepared": folder / "prepared",
+        "readable": tuple(map(str, readable)),
+    }
     return environments.load(own).model_copy(update=further)
 
 
 def test_a_text_judge_without_a_recipe_for_its_questions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"\[text\] asks questions that a recipe makes"):
-        environment(tmp_path).check()
+        environment(tmp_path).model_copy(update={"prepare": None}).check()
 
 
 def judged_run(given: Environment, folder: Path) -> tuple[Score, TrialDir]:
