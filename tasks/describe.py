@@ -128,7 +128,8 @@ def short_value(value: Value | None) -> str:
 def changes(new: Proposal, old: Proposal | None, shown: Callable[[Value], str] = short_value) -> list[str]:
     """What a proposal changes of another: the program, and each parameter that differs."""
     edit, params = (old.edit, old.params) if old else (None, {})
-    return ["edited program"] * (new.edit != edit) + parameter_changes(new.params, params, shown)
+    program = "edited program" if new.edit else "the baseline's program"
+    return [program] * (new.edit != edit) + parameter_changes(new.params, params, shown)
 
 
 def parameter_changes(values: Params, reference: Params, shown: Callable[[Value], str] = short_value) -> list[str]:

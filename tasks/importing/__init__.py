@@ -37,7 +37,7 @@ class Term:
     ours: str
 
 
-RESULTS = Term("results.tsv", "its trials are not carried, for it has no parameters: docs/coming-from.md has a form")
+RESULTS = Term("results.tsv", "its trials are not carried: docs/coming-from.md says in which form they are")
 """The notes of karpathy/autoresearch and what is like it."""
 
 
