@@ -6,6 +6,7 @@ number: it gets it, or none with a reason.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,13 @@ import environments
 from environments.score import Score
 from tasks.editing.edits import diff_of
 from tasks.evaluate import judge_run
+from tasks.run_checks import plausible_beside
 from tasks.sandbox import outputs
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
 from tasks.store.workspace import TrialDir
 from tasks.train import UNSANDBOXED, run_program
-from tasks.trial import Proposal, Run
+from tasks.trial import Proposal, Run, Trial, Verdict
 from tests.support.levels import SANDBOXED, WORKING
 from tests.support.red_team import Ground, attack
 from tests.support.toy import JUDGE, folder_of, quadratic, stated
@@ -84,6 +86,24 @@ def test_red_team_import_hooks_and_results_for_the_judge(tmp_path: Path, level: 
     assert "loss 0.0" in assault.log and assault.run.reported == -1e9
     assert assault.judge().value == HONEST
     assert not ground.changed()
+
+
+# What it claims to have trained
+
+
+def test_red_team_the_checkpoint_of_another_trial_is_not_its_own(tmp_path: Path) -> None:
+    """The baseline's model stands in its source, as it might after one look at an earlier trial."""
+    ground = Ground.lay(tmp_path)
+    baseline = attack(ground, MODEL, WORKING[0], name="0010")
+    thief = attack(ground, f"# learned by heart\n{MODEL}", WORKING[0], name="0011")
+    score, proposal = Score.of([HONEST], higher_is_better=False), Proposal({"x": 2.5})
+    history = (Trial(0, 0, 0, proposal, (baseline.run,), score, Verdict("keep", "the baseline")),)
+    run = plausible_beside(thief.environment, history, Proposal({"x": 1.0}), thief.run, ground.campaign)
+    found = replace(thief, run=run).judge()
+    assert found.value is None and not thief.place.judge_log.exists(), "it was judged"
+    assert str(found.error).startswith(
+        "its checkpoint is that of trial 0, byte for byte, though they differ in program, x"
+    )
 
 
 # The red team against code edits: one that reaches for more than the program's text is a crash, and nothing is

@@ -222,16 +222,17 @@ def attack(
     *,
     targets: Mapping[str, object] | None = None,
     settings: Mapping[str, Value] | None = None,
+    name: str = "0007",
 ) -> Assault:
     """Run PRELUDE and `program` as a trial's train.py at a level, under TINY limits and `settings` (dotted keys of
     environment.toml). TARGETS in it holds the paths of the canaries, and `targets`."""
-    frozen = ground.root / "program"
+    frozen = ground.root / f"program-{name}"
     frozen.mkdir()
     (frozen / "train.py").write_text(PRELUDE + program)
     known = {called: str(path) for called, path in ground.canaries.items()}
     (frozen / "targets.json").write_text(json.dumps(known | dict(targets or {})))
     environment = environments.load(ground.environment, TINY | dict(settings or {}))
-    place = TrialDir(ground.campaign / "trials/0007")
+    place = TrialDir(ground.campaign / "trials" / name)
     isolation = Isolation(level, allow_unsandboxed=True)
     run = run_program(f"red/{os.getpid()}", environment, isolation, frozen, place, Proposal({"x": 1.0}), seed=7)
     return Assault(ground, environment, isolation, place, run)
