@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import functools
 import json
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -105,106 +107,127 @@ def basilica(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 LOGIN = ("ak-of-the-tests", "as-of-the-tests")
-PORT = 8400
-DONE = {"status": "GENERIC_STATUS_SUCCESS"}
-CONSTANT: dict[str, dict[str, Any]] = {
-    "AppGetOrCreate": {"app_id": "ap-1"},
-    "EnvironmentGetOrCreate": {
-        "environment_id": "en-1", "metadata": {"name": "main", "settings": {"image_builder_version": "2025.06"}},
-    },
-    "ImageGetOrCreate": {"image_id": "im-1", "result": DONE, "metadata": {"image_builder_version": "2025.06"}},
-}  # fmt: skip
-"""What is always answered the same, by the name of the call."""
 CALLS = (
-    *CONSTANT, "SecretGetOrCreate", "SandboxCreate", "SandboxGetTaskId", "SandboxGetFromName", "SandboxWait",
-    "SandboxGetTunnels", "SandboxTerminate",
+    "AuthTokenGet", "EnvironmentGetOrCreate", "AppGetOrCreate", "ImageGetOrCreate", "SecretGetOrCreate",
+    "SandboxCreate", "SandboxGetTaskId", "SandboxGetFromName", "SandboxWait", "SandboxGetTunnels", "SandboxTerminate",
+    "SandboxCreateV2", "SandboxGetFromNameV2", "SandboxWaitV2", "SandboxGetTunnelsV2", "SandboxTerminateV2",
 )  # fmt: skip
+PORT = 8400
+FIRST = 22
+"""Characters of the id of a sandbox of the first version, behind its prefix."""
 
 
 @dataclass
 class ModalServer:
-    """The sandboxes of one app. One has ended once its container has."""
+    """The sandboxes of one app, and what was asked. A sandbox has ended once its container has."""
 
-    service: Any
+    api: Any
     containers: Containers
+    asked: list[str] = field(default_factory=list)
     made: list[Any] = field(default_factory=list)
     """The definitions of all sandboxes."""
     is_full: bool = False
     """Whether sandboxes wait for a machine."""
     _secrets: dict[str, dict[str, str]] = field(default_factory=dict)
+    _ids: dict[str, str] = field(default_factory=dict)
+    """Of sandboxes, by their names; by their form the SDK knows the version."""
 
     def __mapping__(self) -> dict[str, Any]:
         """What grpclib asks a service for."""
         from google.protobuf.message_factory import GetMessageClass
         from grpclib.const import Cardinality, Handler
 
+        service = self.api.DESCRIPTOR.services_by_name["ModalClient"]
         found = {}
         for name in CALLS:
-            method = self.service.methods_by_name[name]
+            method = service.methods_by_name[name]
             types = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
             answer = functools.partial(self._answer, name, types[1])
-            found[f"/{self.service.full_name}/{name}"] = Handler(answer, Cardinality.UNARY_UNARY, *types)
+            found[f"/{service.full_name}/{name}"] = Handler(answer, Cardinality.UNARY_UNARY, *types)
         return found
 
     async def _answer(self, name: str, kind: Any, stream: Any) -> None:
         from grpclib import GRPCError, Status
 
         asked = await stream.recv_message()
-        if tuple(stream.metadata.get(f"x-modal-token-{part}") for part in ("id", "secret")) != LOGIN:
+        self.asked.append(name)
+        login = tuple(stream.metadata.get(f"x-modal-token-{part}") for part in ("id", "secret"))
+        second = name.endswith("V2")
+        if login != LOGIN or (second and stream.metadata.get("x-modal-auth-token") != token()):
             raise GRPCError(Status.UNAUTHENTICATED, "no such login")
-        facts = CONSTANT.get(name) or await asyncio.to_thread(getattr(self, f"_{name}"), asked)
+        facts = self._constant().get(name) or await getattr(self, f"_{name.removesuffix('V2')}")(asked, second)
         await stream.send_message(kind(**facts))
 
-    def _SecretGetOrCreate(self, asked: Any) -> dict[str, Any]:
+    def _constant(self) -> dict[str, dict[str, Any]]:
+        """What is always answered the same, by the name of the call."""
+        settings = self.api.EnvironmentSettings(image_builder_version="2025.06")
+        done = {"status": "GENERIC_STATUS_SUCCESS"}
+        return {
+            "AuthTokenGet": {"token": token()},
+            "EnvironmentGetOrCreate": {"environment_id": "en-1", "metadata": {"name": "main", "settings": settings}},
+            "AppGetOrCreate": {"app_id": "ap-1"},
+            "ImageGetOrCreate": {"image_id": "im-1", "result": done, "metadata": {"image_builder_version": "2025.06"}},
+        }
+
+    async def _SecretGetOrCreate(self, asked: Any, second: bool) -> dict[str, Any]:
         name = f"st-{len(self._secrets)}"
         self._secrets[name] = dict(asked.env_dict)
         return {"secret_id": name}
 
-    def _SandboxCreate(self, asked: Any) -> dict[str, Any]:
+    async def _SandboxCreate(self, asked: Any, second: bool) -> dict[str, Any]:
         from grpclib import GRPCError, Status
 
-        definition, variables = asked.definition, dict[str, str]()
-        if definition.name in self.containers.running:
-            raise GRPCError(Status.ALREADY_EXISTS, f"Sandbox with name {definition.name!r} already exists.")
+        definition = asked.definition
+        name, variables = definition.name, dict[str, str]()
+        if name in self.containers.running:
+            raise GRPCError(Status.ALREADY_EXISTS, f"Sandbox with name {name!r} already exists.")
+        for source in asked.secret_sources if second else ():
+            variables |= dict(source.env.contents)
         for secret in definition.secret_ids:
             variables |= self._secrets[secret]
         self.made.append(definition)
-        self.containers.start(definition.name, variables)
-        return {"sandbox_id": id_of(definition.name)}
+        await asyncio.to_thread(self.containers.start, name, variables)
+        self._ids[name] = f"sb-{len(self.made):0{FIRST + 4 * second}d}"
+        return {"sandbox_id": self._ids[name], **({"task_id": "ta-1"} if second else {})}
 
-    def _SandboxGetTaskId(self, asked: Any) -> dict[str, Any]:
+    async def _SandboxGetTaskId(self, asked: Any, second: bool) -> dict[str, Any]:
         return {} if self.is_full else {"task_id": "ta-1"}
 
-    def _SandboxGetFromName(self, asked: Any) -> dict[str, Any]:
+    async def _SandboxGetFromName(self, asked: Any, second: bool) -> dict[str, Any]:
         from grpclib import GRPCError, Status
 
-        if asked.sandbox_name not in self.containers.running:
-            raise GRPCError(Status.NOT_FOUND, f"Sandbox with name {asked.sandbox_name!r} not found")
-        return {"sandbox_id": id_of(asked.sandbox_name), "metadata": {"app_id": "ap-1"}}
+        name = asked.sandbox_name
+        is_first = len(self._ids.get(name, "")) == len("sb-") + FIRST
+        if name not in self.containers.running or second == is_first:
+            raise GRPCError(Status.NOT_FOUND, f"Sandbox with name {name!r} not found")
+        return {"sandbox_id": self._ids.setdefault(name, "sb-others"), "metadata": {"app_id": "ap-1"}}
 
-    def _SandboxWait(self, asked: Any) -> dict[str, Any]:
-        return {} if self._running(asked) else {"result": DONE}
+    async def _SandboxWait(self, asked: Any, second: bool) -> dict[str, Any]:
+        ended = {"result": {"status": "GENERIC_STATUS_SUCCESS"}}
+        return {} if self._running(asked) else ended
 
-    def _SandboxGetTunnels(self, asked: Any) -> dict[str, Any]:
+    async def _SandboxGetTunnels(self, asked: Any, second: bool) -> dict[str, Any]:
         name = self._running(asked)
         if self.is_full or not name:
             return {"result": {"status": "GENERIC_STATUS_TIMEOUT"}}
         address = urlsplit(self.containers.running[name].url)
         return {"tunnels": [{"host": address.hostname, "port": address.port, "container_port": PORT}]}
 
-    def _SandboxTerminate(self, asked: Any) -> dict[str, Any]:
+    async def _SandboxTerminate(self, asked: Any, second: bool) -> dict[str, Any]:
         if name := self._running(asked):
-            self.containers.end(name)
+            await asyncio.to_thread(self.containers.end, name)
         return {}
 
     def _running(self, asked: Any) -> str | None:
         """The name of the sandbox that a question is about, while it runs."""
-        return next((name for name in self.containers.running if id_of(name) == asked.sandbox_id), None)
+        return next((name for name in self.containers.running if self._ids.get(name) == asked.sandbox_id), None)
 
 
-def id_of(name: str) -> str:
-    """The id of a sandbox: of the length by which the SDK knows the version."""
-    return f"sb-{name[-22:]}"
+@functools.cache
+def token() -> str:
+    """A token as of Modal's control plane: of its three parts the SDK reads the second."""
+    claims = json.dumps({"exp": int(time.time()) + 3600}).encode()
+    return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.signature"
 
 
 @pytest.fixture
@@ -216,31 +239,33 @@ def server(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     from modal_proto import api_pb2
 
     home.mkdir()
-    found = ModalServer(api_pb2.DESCRIPTOR.services_by_name["ModalClient"], Containers(tmp_path / "cloud"))
+    found = ModalServer(api_pb2, Containers(tmp_path / "cloud"))
     # A tunnel of Modal's ends in TLS; here it leads to the container itself.
     monkeypatch.setattr(modal.Tunnel, "url", property(lambda tunnel: f"http://{tunnel.host}:{tunnel.port}"))
-    monkeypatch.setenv("MODAL_SANDBOX_V2", "0")  # of its two versions the one that has GPUs
-    port, loop = free_port(), asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
+    port, started, over = free_port(), threading.Event(), threading.Event()
 
-    async def started() -> Server:
+    async def serve() -> None:
         server = Server([found])
         await server.start("127.0.0.1", port)
-        return server
+        started.set()
+        await asyncio.to_thread(over.wait)
+        server.close()
+        await asyncio.sleep(0.05)  # in which connections end
 
-    server = asyncio.run_coroutine_threadsafe(started(), loop).result(60)
-    monkeypatch.setenv("MODAL_SERVER_URL", f"http://127.0.0.1:{port}")
-    for name, value in zip(("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"), LOGIN, strict=True):
-        monkeypatch.setenv(name, value)
-    yield found
-    modal.Client.from_env().close()  # the next test's server is another
-    found.containers.end_all()
-    loop.call_soon_threadsafe(server.close)
-    asyncio.run_coroutine_threadsafe(server.wait_closed(), loop).result(60)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(60)
+        monkeypatch.setenv("MODAL_SERVER_URL", f"http://127.0.0.1:{port}")
+        for name, value in zip(("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"), LOGIN, strict=True):
+            monkeypatch.setenv(name, value)
+        yield found
+    finally:
+        modal.Client.from_env().close()  # the next test's server is another
+        found.containers.end_all()  # so that their connections end
+        over.set()
+        thread.join()
+        found.containers.end_all()  # what was under way
 
 
 @pytest.fixture(params=["basilica", "modal"])
@@ -311,7 +336,7 @@ def test_a_container_that_never_serves_is_given_up_and_removed(
 # Modal alone
 
 CPU: dict[str, Any] = {"image": "image", "usd_per_second": 0, "ready_seconds": 30, "poll_seconds": 0.05}
-GPU = {**CPU, "gpu": "A100", "gpu_count": 2, "cpu": 1.5, "memory_gb": 4, "command": ["python", "serve.py"]}
+GPU = {**CPU, "gpu": "A100", "gpu_count": 2}
 ENGINE = """\
 import sys
 from pathlib import Path
@@ -327,7 +352,24 @@ def place(settings: dict[str, Any], **more: Any) -> RemotePlace:
 
 
 @pytest.mark.slow
-def test_a_sandbox_is_made_as_stated_outlives_its_engine_while_it_waits_for_a_machine_and_is_adopted_and_removed(
+def test_a_sandbox_is_made_as_stated_found_by_its_name_and_terminated(server: ModalServer) -> None:
+    """Of the second version, without a GPU; of the first are the others here."""
+    wanted = place(CPU, cpu=1.5, memory_gb=4, command=["python", "serve.py"])
+    wanted.check()
+
+    first, second = wanted.reach("key", "token", 60.0), wanted.reach("key", "token", 60.0)
+    wanted.tear_down("key", 30.0)
+    wanted.tear_down("key", 30.0)
+
+    (made,) = server.made
+    assert first == second and not server.containers.running
+    assert list(made.entrypoint_args) == ["python", "serve.py"] and made.timeout_secs == 60
+    assert (made.resources.milli_cpu, made.resources.memory_mb) == (1500, 4096)
+    assert "SandboxCreateV2" in server.asked and not made.resources.gpu_config.count
+
+
+@pytest.mark.slow
+def test_a_sandbox_that_waits_for_a_machine_outlives_its_engine_and_is_adopted_and_removed(
     server: ModalServer, home: Path, tmp_path: Path
 ) -> None:
     server.is_full = True
@@ -337,15 +379,13 @@ def test_a_sandbox_is_made_as_stated_outlives_its_engine_while_it_waits_for_a_ma
         engine.send_signal(signal.SIGKILL)
     server.is_full = False
 
-    again = jobs.begin("campaign/0001", "modal", place(GPU), 60.0, tmp_path / "costs", adopt=True)
+    settings = place(GPU)
+    again = jobs.begin("campaign/0001", "modal", settings, 60.0, tmp_path / "costs", adopt=True)
     again.place.reach(again.key, again.token, 60.0)
     assert again.end() is None
 
     (made,) = server.made
-    assert list(made.entrypoint_args) == ["python", "serve.py"] and made.timeout_secs == 60
-    resources = made.resources
-    assert (resources.milli_cpu, resources.memory_mb) == (1500, 4096)
-    assert (resources.gpu_config.gpu_type, resources.gpu_config.count) == ("A100", 2)
+    assert (made.resources.gpu_config.gpu_type, made.resources.gpu_config.count) == ("A100", 2)
     assert not server.containers.running and not [*jobs.unfollowed()]
 
 
