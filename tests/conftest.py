@@ -165,5 +165,5 @@ def finished(tmp_path_factory: pytest.TempPathFactory, server: str) -> Finished:
 @pytest.fixture(scope="session")
 def lone_server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path) -> Iterator[str]:
     """A server for tests that change what everybody on it sees: blocks by a known name, work pools, deployments."""
-    with servers.prefect_server(tmp_path_factory.mktemp("prefect"), empty_prefect) as url:
-        yield url
+    with servers.prefect_server(tmp_path_factory.mktemp("prefect"), empty_prefect) as server:
+        yield f"{server.url}/api"

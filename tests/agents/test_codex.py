@@ -54,17 +54,16 @@ class ClaudeModel(ScriptedModel):
             last = asked["messages"][-1]["content"]
             results = [one for one in last if isinstance(one, dict) and one.get("type") == "tool_result"]
             wanted, said = self.step(asked, [json.dumps(one["content"]) for one in results])
-        block, reason, given = {"type": "text", "text": said}, "end_turn", "{}"
+        block, reason, delta = {"type": "text", "text": ""}, "end_turn", {"type": "text_delta", "text": said}
         if wanted is not None:
             block = {"type": "tool_use", "id": f"t{len(self.requests)}", "name": wanted[0], "input": {}}
-            reason, given = "tool_use", json.dumps(wanted[1])
+            reason, delta = "tool_use", {"type": "input_json_delta", "partial_json": json.dumps(wanted[1])}
         usage = {"input_tokens": 1000, "output_tokens": 500}
         begun = {"id": "m", "type": "message", "role": "assistant", "content": [], "model": "scripted", "usage": usage}
-        delta = {"type": "input_json_delta", "partial_json": given}
         return [
             {"type": "message_start", "message": begun},
             {"type": "content_block_start", "index": 0, "content_block": block},
-            *([{"type": "content_block_delta", "index": 0, "delta": delta}] if wanted else []),
+            {"type": "content_block_delta", "index": 0, "delta": delta},
             {"type": "content_block_stop", "index": 0},
             {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage},
             {"type": "message_stop"},

@@ -49,13 +49,6 @@ def test_a_line_that_cannot_be_read_is_refused_and_left_alone(tmp_path: Path, to
     assert path.read_text().endswith(torn + "\n")
 
 
-def test_a_file_of_other_columns_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "kept.csv"
-    path.write_text("name,other\na,1\n")
-    with pytest.raises(SystemExit, match="columns"):
-        Rows(path, PlainRow)
-
-
 def test_the_published_walker_is_an_environment_and_its_best_an_edit_of_our_program() -> None:
     folder = CHECKOUT / "benchmarks/published_walker"
     environment = environments.load(folder)

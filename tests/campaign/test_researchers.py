@@ -178,7 +178,7 @@ def test_every_trial_waits_for_a_word_from_terminal_or_form_and_the_answers_are_
 ) -> None:
     folder = quadratic(tmp_path / "quad")
     running = start(
-        "run", str(folder), "--name", "ask", "--trials", "1", "--seed", "1", "--approval", "all", *GREEDY,
+        "run", str(folder), "--name", "ask", "--trials", "2", "--seed", "1", "--approval", "all", *GREEDY,
         server=server,
     )  # fmt: skip
     try:
@@ -195,14 +195,22 @@ def test_every_trial_waits_for_a_word_from_terminal_or_form_and_the_answers_are_
         said = {"run_input": {"approve": True, "comment": "go"}}
         answer = ask("POST", f"{server}/flow_runs/{flow_run['id']}/resume", said)
         assert answer["status"] == "ACCEPT", answer
+        until("ask", "trial 2 ran", lambda d: 2 in [row["trial"] for row in d["trials"]])
+        assert nightshift("approve", "ask", "3").returncode in (0, 2)  # it may not wait yet
+        until("ask", "the next waits, or ran", lambda d: 3 in [one["trial"] for one in (*d["waiting"], *d["trials"])])
+        nightshift("approve", "ask", "3")
         assert running.wait(60) == 0, running.communicate()[0]
     finally:
         running.kill()
         running.communicate()
     known = status("ask")
-    assert [row["trial"] for row in known["trials"]] == [0, 2]
+    assert [row["trial"] for row in known["trials"]] == [0, 2, 3]
     kinds = [(one["trial"], one["kind"], one["words"]) for one in known["incidents"] if one["kind"] != "turned down"]
-    assert kinds == [(1, "rejected", "rejected: too far out"), (2, "approved", "approved: go")]
+    assert kinds == [
+        (1, "rejected", "rejected: too far out"),
+        (2, "approved", "approved: go"),
+        (3, "approved", "approved"),
+    ]
     ended = ask("GET", f"{server}/flow_runs/{flow_run['id']}")
     assert ended["state"]["name"] == "Approved"
     assert not (home / "ask/trials/0001/trial.json").exists()

@@ -188,7 +188,7 @@ def test_results_that_come_while_the_server_is_away_are_used(
     what = asked(ledger.key(0))
     with ExitStack() as up:
         (tmp_path / "prefect").mkdir()
-        url = up.enter_context(prefect_server(tmp_path / "prefect", empty_prefect))
+        url = up.enter_context(prefect_server(tmp_path / "prefect", empty_prefect)).url + "/api"
         with connected(url, retries=1):
             launched(ledger, what)
         until(lambda: launches(ledger.path, "asked"))

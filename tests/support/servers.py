@@ -65,8 +65,9 @@ class Service:
             self.__exit__()
             raise
 
-    @property
-    def pid(self) -> int:
+    def left_alone(self) -> int:
+        """The id of its process, which lives on without us from now on."""
+        self._process.returncode = 0  # or it is warned of, where it is forgotten
         return self._process.pid
 
     def __enter__(self) -> Self:
@@ -89,34 +90,23 @@ class Service:
             return False
 
 
-STARTED: list[Service] = []
-"""Servers that may outlive the process that started them: forgotten ones are warned of."""
-
-
-def started_prefect_server(folder: Path, empty: Path) -> Service:
-    """A Prefect server with its data in that folder, begun from an empty database."""
+def prefect_server(folder: Path, empty: Path) -> Service:
+    """A Prefect server with its data in that folder, begun from an empty database; its API is at URL/api."""
     shutil.copy(empty, folder)
     return Service(folder, "prefect", "server", "start", health="/api/health", **HAS_BLOCK_TYPES)
 
 
 @contextlib.contextmanager
-def prefect_server(folder: Path, empty: Path) -> Iterator[str]:
-    """The API address of such a server."""
-    with started_prefect_server(folder, empty) as server:
-        yield f"{server.url}/api"
-
-
-@contextlib.contextmanager
 def shared_prefect_server(folder: Path, empty: Path) -> Iterator[str]:
-    """The same for all workers that name that folder: whoever comes first starts it, whoever leaves last ends it."""
+    """The API address of one for all workers that name that folder: whoever comes first starts it, whoever leaves last ends it."""
     folder.mkdir(exist_ok=True)
     address, entry = folder / "address", FileLock(folder / "entry.lock")
     with (folder / "users.lock").open("w") as users:
         with entry:
             fcntl.flock(users, fcntl.LOCK_SH)
             if not address.exists():
-                STARTED.append(server := started_prefect_server(folder, empty))
-                address.write_text(f"{server.url}/api {server.pid}")
+                server = prefect_server(folder, empty)
+                address.write_text(f"{server.url}/api {server.left_alone()}")
         url, pid = address.read_text().split()
         yield url
         with entry, contextlib.suppress(BlockingIOError):  # others use it still
