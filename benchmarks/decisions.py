@@ -41,6 +41,7 @@ from environments.score import Score
 from tasks.cancellers import Canceller
 from tasks.decide import weigh
 from tasks.propose import load
+from tasks.proposers import Proposer
 from tasks.rules import BASELINE_RUNS, JudgedTrial, NeedsRerun, Rule
 from tasks.stats.certificate import REUSED, Certificate, Fresh, conclude, counted, searched
 from tasks.stats.champion import unpromising
@@ -237,6 +238,7 @@ class Night:
     runs: int
     rule_options: Mapping[str, Any] = field(default_factory=dict)
     cancel_options: Mapping[str, Any] = field(default_factory=dict)
+    proposer_options: Mapping[str, Any] = field(default_factory=dict)
 
     def campaign(self, index: int, seed: int, null: bool) -> Outcome:
         rule = plugins.make("tasks.rules", self.rule, Rule, dict(self.rule_options))  # type: ignore[type-abstract]
@@ -244,12 +246,15 @@ class Night:
         world: World
         if isinstance(self.landscape, Table):
             takes_any = null or self.proposer == "random_search"
-            world = TableWorld(self.landscape, None if takes_any else load(self.proposer, {}), rng, null)
+            world = TableWorld(self.landscape, None if takes_any else self._proposer(), rng, null)
         else:
             is_points = isinstance(self.landscape, Points)
-            proposer = load("random_search" if null else self.proposer, {}) if is_points else None
+            proposer = (load("random_search", {}) if null else self._proposer()) if is_points else None
             world = world_of(self.landscape, rng, null, proposer)
         return Campaign(world, rule, self._canceller(), self.runs).run()
+
+    def _proposer(self) -> Proposer:
+        return load(self.proposer, dict(self.proposer_options))
 
     def _canceller(self) -> Canceller | None:
         """Early stopping; on a landscape it looks when something is first shown."""
@@ -313,6 +318,7 @@ def main() -> None:
     parser.add_argument("--rule-options", type=json.loads, default={}, help="JSON, of every rule but greedy")
     parser.add_argument("--cancel-options", type=json.loads, default={}, help="JSON")
     parser.add_argument("--proposer", default="tpe", choices=PROPOSERS, help="who chooses among points")
+    parser.add_argument("--proposer-options", type=json.loads, default={}, help="JSON")
     parser.add_argument("--runs", type=int, action="append", help="most training runs of a night; may be repeated")
     parser.add_argument("--all", action="store_true", help="every bundled landscape")
     parser.add_argument("--campaigns", type=int, default=500, help="a cell, with effects")
@@ -356,7 +362,19 @@ def _nights(asked: argparse.Namespace) -> Iterator[tuple[Path, Night]]:
                 # Greedy is as the seeds run it: every trial to its end.
                 plain = rule == "greedy"
                 cancel, options = "none" if plain else asked.cancel, {} if plain else asked.rule_options
-                yield path, Night(landscape, rule, cancel, asked.proposer, runs, options, asked.cancel_options)
+                yield (
+                    path,
+                    Night(
+                        landscape,
+                        rule,
+                        cancel,
+                        asked.proposer,
+                        runs,
+                        options,
+                        asked.cancel_options,
+                        asked.proposer_options,
+                    ),
+                )
 
 
 CELLS = {
