@@ -37,7 +37,7 @@ class Term:
     ours: str
 
 
-RESULTS = Term("results.tsv", "its trials are not carried: docs/coming-from.md says in which form they are")
+RESULTS = Term("results.tsv", "its trials are not carried: docs/coming-from.md says how to bring them")
 """The notes of karpathy/autoresearch and what is like it."""
 
 
