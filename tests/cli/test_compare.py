@@ -153,7 +153,7 @@ def test_a_program_that_ignores_its_seed_is_found_out(tmp_path: Path, dated: boo
         draw = draw.replace("with (out", "if False:\n  with (out").replace("""reward})""", "reward})")
     found = ready("baseline", '{"x": 1}', noisy(tmp_path / "noisy", draw)).play()
     assert found["verdict"] == "not shown" and "ignores its seed" in found["words"]
-    assert ("on each of 20 units" in found["words"]) == dated
+    assert "on each of 20 units" in found["words"] or not dated, "two runs at a time both end before either is compared"
     assert len(found["runs"]) < 8, "all that follow are one and the same run"
 
 
