@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -257,12 +257,15 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     return plugins.validated(Environment, table | own, source)
 
 
-def table_of(folder: Path, overrides: Mapping[str, Value] | None = None, name: str = "") -> dict[str, Any]:
+def table_of(
+    folder: Path, overrides: Mapping[str, Value] | None = None, name: str = "",
+    read: Callable[[Path], dict[str, Any]] = plugins.read_toml,
+) -> dict[str, Any]:  # fmt: skip
     """The content of a folder's environment.toml, with the keys of the variant of that name and `overrides` laid over.
 
     Refused if it is no TOML, or a key has no place in it.
     """
-    table = plugins.read_toml(folder / FILE)
+    table = read(folder / FILE)
     variants = table.pop(VARIANTS, {})
     if not isinstance(variants, dict) or not isinstance(own := variants.get(name, {}), dict):
         raise Refused(f"{folder / FILE}: {VARIANTS}: must be tables of dotted keys, by name, got {variants!r}")

@@ -38,7 +38,9 @@ def make_branch(ledger: Ledger, here: Path, branch: str) -> tuple[str, Path]:
     base = ledger.campaign.commit if is_inside else os.fsdecode(_git(here, "rev-parse", "--verify", "HEAD"))
     folder = source.relative_to(top) if is_inside else Path(ledger.campaign.environment)
     frozen, files = ledger.path / "environment", _program(ledger, trial)
-    table = tomlkit.parse((frozen / environments.FILE).read_text())  # with its comments
+    kept = tomlkit.parse((frozen / environments.FILE).read_text())  # with its comments
+    overrides = ledger.campaign.overrides
+    table = environments.table_of(frozen, overrides, ledger.campaign.environment, lambda _: kept)
     files[environments.FILE] = with_champion(table, trial, sorted(files)).encode()
     if not is_inside:
         files = {str(path.relative_to(frozen)): path.read_bytes() for path in environments.files(frozen)} | files

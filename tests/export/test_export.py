@@ -94,7 +94,8 @@ def test_where_the_repository_has_the_environment_only_what_the_champion_changes
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", "quad")
     git(tmp_path, "commit", "--quiet", "-m", "mine")
-    ledger = CampaignSpec.of(environment=str(tmp_path / "quad"), name="n").open()
+    asked = {"overrides": {"budget_seconds": 7, "judge": "command"}}
+    ledger = CampaignSpec.of(environment=str(tmp_path / "quad"), name="n", advanced=asked).open()
     _, champion = stored(ledger, 3.0, 2.0)
     store(ledger, certified(1, [10, 10.5, 11], [2, 2.5, 3]))
     edited, place = replace(champion, proposal=replace(champion.proposal, edit="+1", parent=None)), ledger.place(1)
@@ -110,6 +111,7 @@ def test_where_the_repository_has_the_environment_only_what_the_champion_changes
     changed = git(tmp_path, "diff", "HEAD", "tuned")
     lines = {line for line in changed.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")}
     assert {"-default = 2.5", "+default = 2.0", "+print('better')"} <= lines and "# mine" not in str(lines)
+    assert {"-budget_seconds = 5", "+budget_seconds = 7"} <= lines, "what was certified"
     assert "**Certified: +8" in body.read_text() and "10, 10.5, 11" in body.read_text()
 
 
