@@ -14,7 +14,7 @@ from tasks.trial import TWENTIETHS, Curve
 MOST_STEPS = 2**53
 """Reports of more steps are ignored: a float does not hold such a number exactly."""
 PROGRESS_LIMIT = 16 * 2**20
-"""Bytes of progress.jsonl beyond which a program is stopped: days, at 5 reports a second."""
+"""Bytes of reports between two looks beyond which a program is stopped; the whole file counts into `out_gb`."""
 REASON_CHARACTERS = 500
 
 
@@ -59,8 +59,8 @@ class Progress:
             return
         except OSError as fault:
             raise Misbehaved(f"out/progress.jsonl cannot be read ({fault.strerror}): it must be a file") from fault
-        if self._offset + len(new) >= PROGRESS_LIMIT:
-            raise Misbehaved(f"wrote more than {PROGRESS_LIMIT // 2**20} MiB to out/progress.jsonl")
+        if len(new) >= PROGRESS_LIMIT:
+            raise Misbehaved(f"wrote more than {PROGRESS_LIMIT // 2**20} MiB at once to out/progress.jsonl")
         complete = new[: new.rfind(b"\n") + 1]
         self._offset += len(complete)
         for line in complete.splitlines():

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import os
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 
 from environments.safe_open import open_below
@@ -24,6 +25,8 @@ CURVES, CURVE_POINTS, POINTS = 100, 200, 1000
 """Limits of a trial: curves, points of each, points in all."""
 LARGEST = 1e12
 """Larger seconds and steps are ignored: as milliseconds they overflow MLflow's integers."""
+LONGEST_LINE = 2**20
+"""Bytes of a report, beyond which it is not drawn."""
 
 
 def trial_key(ledger: Ledger, trial: Trial) -> str:
@@ -123,7 +126,9 @@ def curves(progress: Path, start: int) -> list[MetricPoint]:
     found: dict[str, list[MetricPoint]] = {}
     key_of = cache(lambda name: f"train/{metric_key(scrub_text(name))}")  # reports repeat their names
     with open_below(progress.parent, progress.name) or BytesIO() as reports:
-        lines = reports.read(PROGRESS_LIMIT).splitlines()
+        every = 1 + reports.seek(0, os.SEEK_END) // PROGRESS_LIMIT
+        reports.seek(0)
+        lines = [*islice(iter(partial(reports.readline, LONGEST_LINE), b""), 0, None, every)]
     for report in filter(None, map(parse_report, lines)):
         place: dict[str, object] = {"metrics": {"elapsed": 0, **report}}
         metrics = report.get("metrics")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import environments
+from environments.judges import Misbehaved
 from environments.plugins import Refused
 from flows.spec import permissions
 from tasks.imports import imported, lacking
@@ -20,7 +21,7 @@ from tasks.sandbox.confinement import Level
 from tasks.sandbox.interpreter import OWN, interpreter_of
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import LINE_CHARACTERS, CannotStart, ScrubbedLog
-from tasks.sandbox.progress import REASON_CHARACTERS, Progress
+from tasks.sandbox.progress import PROGRESS_LIMIT, REASON_CHARACTERS, Progress
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
@@ -241,6 +242,20 @@ def test_a_reason_and_a_note_are_each_one_clean_line_without_secrets_and_of_boun
     for said in (progress.note, progress.failure.reason):
         assert said.startswith("did not start: [secret HUB_TOKEN] xxx")
         assert "canary" not in said and len(said) < REASON_CHARACTERS + 40
+
+
+def test_a_run_may_report_for_days_and_not_without_end_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "progress.jsonl"
+    progress, report = Progress(file, "loss"), json.dumps({"step": 1, "note": "x" * 2**20}) + "\n"
+    for _ in range(3):
+        with file.open("a") as reports:
+            reports.write(report * 7)
+        progress.read()
+    assert progress.count == 21 and file.stat().st_size > PROGRESS_LIMIT
+    with file.open("a") as reports:
+        reports.write(report * 17)
+    with pytest.raises(Misbehaved, match="MiB at once"):
+        progress.read()
 
 
 def test_the_machine_is_at_fault_unless_an_edit_can_have_made_the_program_say_so(tmp_path: Path) -> None:
