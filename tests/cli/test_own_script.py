@@ -162,6 +162,7 @@ def test_the_best_trial_of_a_study_meets_the_median_and_a_searched_seed_is_left_
     ("printed", "result"),
     [
         ("loading\nMean reward: 12.50 +/- 3.25", {"score": 12.5}),
+        ("Mean return over 100 episodes: 1,213.4.", {"score": 1213.4}),
         ("episodes 20\nreturn -1.5e2", {"score": -150.0}),
         ('{"score": 0.25}\n', {"score": 0.25}),
         ('{"units": [1, 0]}\ndone', {"units": [1, 0]}),

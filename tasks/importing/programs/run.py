@@ -51,14 +51,19 @@ HOW: dict[str, Any] = {
     **json.loads((HERE / "run.json").read_text()),
 }  # fmt: skip
 POLL_SECONDS = 0.1
-NUMBER = re.compile(
-    r"(?<![\w./-])([A-Za-z][\w./-]*)\s*[:=]\s*([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?)))(?![\w.])"
+FIGURE = (
+    r"[-+]?(?:(?:(?:\d{1,3}(?:,\d{3})+(?!,?\d)|\d+)\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)(?!\w|\.\w)"
 )
+NUMBER = re.compile(rf"(?<![\w./-])([a-z][\w./-]*)\s*[:=]\s*({FIGURE})", re.I)
 """A number that is printed: `val_loss: 0.5`, `loss=9.0 val_loss=0.5`."""
 SPREAD = re.compile(r"(\+/-|\+-|±)\s*[-+.\deE]+%?")
 """What stands behind a mean as its error."""
-BARE = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)(?![\w.])", re.I)
+BARE = re.compile(rf"(?<![\w.]){FIGURE}", re.I)
 RESULTS = {"score", "units", "sources"}
+
+
+def value(figure: str) -> float:
+    return float(figure.replace(",", ""))
 
 
 class Numbers:
@@ -74,7 +79,7 @@ class Numbers:
         """Take the numbers of lines that it has printed, and print them for the log."""
         for line in lines:
             sys.stdout.write(f"{line}\n")
-            self.printed.update({name: float(number) for name, number in NUMBER.findall(line)})
+            self.printed.update({name: value(number) for name, number in NUMBER.findall(line)})
 
     def hand_on(self, lines: Iterable[str], steps: int) -> list[str]:
         """The reports among these lines, in the engine's form; of many with a mean in them the last alone."""
@@ -267,7 +272,7 @@ def last_result(lines: Iterable[str]) -> dict[str, Any]:
             if isinstance(result, dict) and RESULTS & {*result}:
                 return result
         if numbers := BARE.findall(SPREAD.sub("", line)):
-            return {"score": float(numbers[-1])}
+            return {"score": value(numbers[-1])}
     sys.exit('the evaluation printed no number: its last one is the score, or {"score": number}')
 
 
