@@ -20,6 +20,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from environments.plugins import Refused
 from flows.cli import deciding, doctor, machine, problems, running, seeing, services
 from flows.server.server_process import leave, settle_in
+from tasks.system import interrupt
 from tasks.system.home import home
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
@@ -38,6 +39,7 @@ app = App(
     help="RL research while you sleep.",
     help_format="plaintext",
     default_parameter=Parameter(negative="", show_default=False),
+    suppress_keyboard_interrupt=False,
     group_commands=Group("Help", sort_key=len(VERBS)),
     version_flags=["--version"],
     version=lambda: importlib.metadata.version("nightshift-rl"),
@@ -62,7 +64,7 @@ def _interrupt(number: int, _: object) -> None:
 
 def main() -> None:
     """The console script."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in interrupt.heard(signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
         if sys.argv[1:] and not {"--help", "-h", "--version"}.intersection(sys.argv):  # these make no home

@@ -47,6 +47,8 @@ QUIET = {
 def settle_in(home: Path) -> None:
     """Give Prefect a home inside ours, without analytics, and none of the user's profiles; before its first import."""
     os.environ.update(QUIET, PREFECT_HOME=str(home / ".prefect"), PREFECT_PROFILE="ephemeral")
+    direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = f"{direct},127.0.0.1,localhost".strip(",")  # our own servers
     # The terminal shows our own lines; the server stores every log.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")  # else every lost event is printed

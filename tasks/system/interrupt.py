@@ -49,6 +49,11 @@ def settle() -> None:
         wait(SETTLE_SECONDS)
 
 
+def heard(*numbers: signal.Signals) -> list[signal.Signals]:
+    """Those signals that this process is not to ignore, as nohup has it ignore SIGHUP."""
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
     """Record signals instead of raising them while the block runs, in the main thread only."""
@@ -56,7 +61,7 @@ def deferred() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, _note) for number in SIGNALS}
+    before = {number: signal.signal(number, _note) for number in heard(*SIGNALS)}
     try:
         yield
     finally:
