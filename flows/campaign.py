@@ -68,16 +68,17 @@ def ask(*arguments: object) -> Future:
 
 def measure(night: Night, plan: RunPlan, bench: Bench | None = None, after: Sequence[Future] = ()) -> Measurement:
     """Train once and judge the result: in a slot of this machine, or as a run of the deployment `trial`."""
-    bench = bench or night.bench
+    bench, launch = bench or night.bench, None
     if night.spec.launch != "here":  # another machine makes the run, and the tasks below find its results
-        after = [launched(night, plan, bench, after)]
+        launch = launched(night, plan, bench, after)
+        after = [launch]
     shared, need = (quote(plan.key), bench, quote(plan)), night.need(plan, bench)
     if plan.control_of:
         score = control.submit(*shared, need, quote(night.reference), wait_for=after, return_state=False)
-        return night.follow(Measurement(bench, plan, score))
+        return night.follow(Measurement(bench, plan, score, launch=launch))
     run = train.submit(*shared, night.early_stop(plan), wait_for=after, return_state=False)
     judged = evaluate.submit(*shared, allow_failure(run), need, return_state=False)
-    return night.follow(Measurement(bench, plan, run, judged))
+    return night.follow(Measurement(bench, plan, run, judged, launch))
 
 
 def settle(night: Night, attempt: Attempt) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from environments import earlier_trials, plugins, safe_open
 from environments.score import Score
-from flows.spec.spec import runs_in_time
+from flows.spec.spec import reserved
 from tasks import describe
 from tasks.describe import caution, headline, in_short, mean_of, outcome, where
 from tasks.numbers import number
@@ -27,7 +27,7 @@ from tasks.sandbox.progress import parse_report, value_of
 from tasks.spending import money, spent
 from tasks.stats.certificate import Certificate, level, shipped
 from tasks.stats.champion import run_sd, utility
-from tasks.stats.design import Arm, design_of
+from tasks.stats.design import Arm
 from tasks.store import approval, campaign_lock, provenance, workspace
 from tasks.store.ledger import Ledger, campaigns, check_name, ended_search
 from tasks.store.workspace import TrialDir
@@ -84,7 +84,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "champion": of_champion(history, champion, own),
         **ships,
         "certificate": last,
-        "reserved": _reserved(ledger),
+        "reserved": _reserved(ledger, history),
         "uncertified": uncertified,
         "ablation": _ablation(ledger, own),
         "transfers": transfers,
@@ -154,13 +154,14 @@ def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate], how: 
     return {"shipped": None if trial is None else "champion" if trial else "baseline", "shipped_trial": trial}
 
 
-def _reserved(ledger: Ledger) -> dict[str, Any] | None:
+def _reserved(ledger: Ledger, history: History) -> dict[str, Any] | None:
     """The runs that time is reserved for from the start, and the looks at them; None if the rule certifies nothing."""
     spec, environment = ledger.spec, ledger.environment
     if not certifies(ledger.campaign.rule) or environment.scores_are_reported:
         return None
-    runs = runs_in_time(spec, ledger.campaign.created, environment.budget_seconds)
-    design = design_of(spec["trials"], environment.deterministic, runs=runs)
+    champion = best(history)
+    made = [one for one in ledger.own_certificates() if champion and one.champion != champion.number]
+    design = reserved(spec, environment, ledger.campaign.created, made)
     return {"champion": design.champion, "baseline": design.baseline, "looks": [list(one) for one in design.groups]}
 
 
@@ -425,8 +426,8 @@ def _certifying(ledger: Ledger, event: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ends(ledger: Ledger, history: History, certifying: Mapping[str, Any] | None) -> float:
     """Unix time at which a running campaign is expected to end, by the time of its last trials and by its limits."""
-    spec, reserved, now = ledger.spec, _reserved(ledger) or {}, time.time()
-    trials, runs = max(spec["trials"] - budgets_used(history), 0.0), sum(reserved.get(arm, 0) for arm in describe.ARMS)
+    spec, kept, now = ledger.spec, _reserved(ledger, history) or {}, time.time()
+    trials, runs = max(spec["trials"] - budgets_used(history), 0.0), sum(kept.get(arm, 0) for arm in describe.ARMS)
     if certifying:
         trials, runs = 0.0, certifying["runs"] - certifying["run"] + 1
     seconds = statistics.median(one.wall_seconds + one.proposal.seconds for one in history[-RECENT:])

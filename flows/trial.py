@@ -89,6 +89,7 @@ def measure(path: Path, request: LaunchRequest) -> None:
                 night.wait()
         finally:
             night.end_runs()
+        made.first_result()
         result_of(made.last_task)
 
 

@@ -21,6 +21,8 @@ from environments.safe_open import open_below
 from environments.score import Score
 from tasks.sandbox import outputs
 from tasks.sandbox.progress import parse_report, value_of
+from tasks.sandbox.reader import EditFailed, read
+from tasks.system import file_trees
 from tasks.trial import History, Proposal, Run
 
 PROGRESS_BYTES = 4 * 2**20
@@ -133,8 +135,10 @@ def _heaviest(out: Path) -> tuple[str, int, str] | None:
         if not path.is_file() or path.is_symlink() or path.suffix in TEXTS or "tfevents" in path.name:
             continue
         found.append((path.stat().st_size, path.name, path, ""))
-        with suppress(zipfile.BadZipFile, OSError, ValueError), zipfile.ZipFile(path) as archive:
-            found[-1:] = [(one.file_size, one.filename, path, f"{one.CRC:08x}") for one in archive.infolist()]
+        with suppress(EditFailed):
+            if zipfile.is_zipfile(path) and (member := read(file_trees.largest_member, str(path))):
+                size, name, checksum = member
+                found[-1] = (size, name, path, checksum)
     size, name, path, digest = max(found, default=(0, "", out, ""), key=lambda one: one[:2])
     if size <= SMALL_BYTES:
         return None

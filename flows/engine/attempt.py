@@ -36,6 +36,8 @@ class Measurement:
     first: Future
     """It trains, or it is the control."""
     judged: Future | None = None
+    launch: Future | None = None
+    """It has another machine make the results of both."""
 
     @property
     def last_task(self) -> Future:
@@ -46,13 +48,19 @@ class Measurement:
         ended: concurrent.futures.Future[Any] = self.last_task.wrapped_future  # type: ignore[attr-defined]
         return ended
 
+    def first_result(self) -> Any:
+        """The result of its first task. Raises what the machine met, or why no other machine has made it."""
+        if self.launch:
+            result_of(self.launch)
+        return result_of(self.first)
+
     def result(self, night: Night, siblings: Sequence[Run] = ()) -> tuple[Run, Score]:
         """The run and its score, once both tasks have ended. Raises what the machine met. (siblings: other runs of the
         same proposal that are not in the history)
         """
         assert self.judged is not None, "a control has no run"
         environment = self.bench.environment
-        run, judged = result_of(self.first), result_of(self.judged)
+        run, judged = self.first_result(), result_of(self.judged)
         run = plausible_beside(environment, night.history, self.plan.proposal, run, night.ledger.path, siblings)
         if run.status == "crash":
             judged = Score.missing(run.error or "crash", environment.higher_is_better)
@@ -131,7 +139,7 @@ class Attempt:
         reruns, control = list[Rerun](), None
         for one in self.made:
             if one.plan.control_of:
-                control = result_of(one.first)
+                control = one.first_result()
             elif one.plan.use == "confirm":
                 reruns.append(Rerun(self.number, *one.result(self.night, runs)))
         score, is_last = Score.over(scores, fewest), self.night.environment.deterministic or not rerun_fits(self.night)

@@ -15,8 +15,10 @@ from environments.score import Score
 from flows.engine import stopping
 from flows.engine.attempt import Measurement
 from flows.engine.night import Night, bench_of
+from flows.engine.recovery import heed_the_server
 from flows.engine.stopping import ASKED, Stop
 from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.spec import runs_in_time
 from tasks.bench import RunPlan, Units
 from tasks.describe import setting
 from tasks.recipes import preparing
@@ -89,8 +91,9 @@ class Question:
 
     @property
     def user(self) -> str:
-        """Who uses these questions: another budget is another question."""
-        return f"{self.ledger.campaign.campaign_id}{self.conditions.name}"
+        """Who uses these questions: another budget or another environment is another question."""
+        where = f"-on-{self.environment.name}" if self.is_transfer else ""
+        return f"{self.ledger.campaign.campaign_id}{self.conditions.name}{where}"
 
     @property
     def error_left(self) -> float:
@@ -196,8 +199,10 @@ def planned(question: Question, runs: int | None = None) -> Design:
         return declared.design
     alpha = question.error_left
     if runs is not None:
-        return of_groups(equal_arms(runs, len(question.searched)), alpha)
-    in_time = spec.runs_in_time(question.ledger.environment)
+        reused = 0 if question.carried else len(question.searched)  # the carried runs hold them already
+        return of_groups(equal_arms(runs, reused), alpha)
+    ledger = question.ledger
+    in_time = runs_in_time(vars(spec), ledger.campaign.created, ledger.environment.budget_seconds)
     return design_of(spec.trials, environment.deterministic, alpha, in_time)
 
 
@@ -318,6 +323,7 @@ def _side_by_side(
         while len(night.running) >= night.spec.parallel:
             night.wait()
         interrupt.check()
+        heed_the_server()
         if campaign_lock.asked_to_stop(night.ledger) or stopping.full(night.ledger.path):
             break
         made.append(measure(night, plan, bench=bench))

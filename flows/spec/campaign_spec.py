@@ -18,21 +18,19 @@ from pydantic import AfterValidator
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
 from flows.spec.environment import checked_environment
-from flows.spec.spec import FIXED, Spec, lasting, runs_in_time
+from flows.spec.spec import FIXED, Spec, lasting, reserved
 from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.machine.slots import Slots, slots_of
 from tasks.numbers import duration
 from tasks.proposers import Proposer
-from tasks.recipes import preparing
 from tasks.remote import places
 from tasks.rules import Rule
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
-from tasks.stats import holdout_uses
 from tasks.stats.ablation import ablation_runs
 from tasks.stats.certificate import REUSED, drift, searched
-from tasks.stats.design import Design, alpha_of, design_of
+from tasks.stats.design import Design
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
 from tasks.store.ledger import Ledger, Settings, check_name
 from tasks.store.workspace import baseline_files
@@ -85,15 +83,9 @@ class CampaignSpec(Spec):
         """The certificate at the end, as it is planned now; None where the rule takes none."""
         if not self.loaded_rule.certifies or environment.scores_are_reported:
             return None
-        alpha = alpha_of(())
-        if pool := preparing.report_pool(environment):
-            alpha = min(alpha, holdout_uses.pool_level(holdout_uses.uses(pool)))
-        return design_of(self.trials, environment.deterministic, alpha, self.runs_in_time(environment))
-
-    def runs_in_time(self, environment: Environment) -> float:
-        """Training runs that its time may hold."""
-        begun = Ledger.open(self.name).campaign.created if self.until and Ledger.exists(self.name) else time.time()
-        return runs_in_time(vars(self), begun, environment.budget_seconds)
+        ledger = Ledger.open(self.name) if Ledger.exists(self.name) else None
+        begun, made = (ledger.campaign.created, ledger.own_certificates()) if ledger else (time.time(), ())
+        return reserved(vars(self), environment, begun, made)
 
     def time_for_a_trial(self, environment: Environment, history: History) -> float:
         """Most seconds of the next trial."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -17,8 +17,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 from pydantic.fields import FieldInfo
 
 import environments
-from environments import FILE, plugins
+from environments import FILE, Environment, plugins
 from environments.plugins import Refused, names
+from tasks.recipes import preparing
+from tasks.stats import holdout_uses
+from tasks.stats.certificate import Certificate
+from tasks.stats.design import Design, alpha_of, design_of
 from tasks.system.redact import URL_PASSWORD
 
 GROUPS = SEARCH, DECISIONS, LIMITS, EXECUTION, MODELS = (
@@ -279,6 +283,15 @@ def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datet
         return (then if then.astimezone() > now else then + datetime.timedelta(days=1)).astimezone()
     except (ValueError, OverflowError):  # beyond the first or the last year in this time zone
         raise ValueError("must be a time of day such as 07:30, or an ISO date and time") from None
+
+
+def reserved(spec: Mapping[str, Any], environment: Environment, begun: float, made: Iterable[Certificate]) -> Design:
+    """The certificate that time is reserved for, in a campaign begun at a Unix time that has made others before."""
+    alpha = alpha_of(one.alpha for one in made)
+    if pool := preparing.report_pool(environment):
+        alpha = min(alpha, holdout_uses.pool_level(holdout_uses.uses(pool)))
+    in_time = runs_in_time(spec, begun, environment.budget_seconds)
+    return design_of(spec["trials"], environment.deterministic, alpha, in_time)
 
 
 def runs_in_time(spec: Mapping[str, Any], begun: float, budget_seconds: float) -> float:

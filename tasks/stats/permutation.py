@@ -89,8 +89,10 @@ def compare(groups: Sequence[Group], levels: Sequence[float], deterministic: boo
     ways = _ways(tuple((len(first), len(second)) for first, second in groups))
     ends = np.cumsum([len(first) + len(second) for first, second in groups])
     chance = _Chance(values, ways, ends, tuple(levels))
-    low = chance.bound(gain)
-    return Comparison(gain, low, None if low is None else 2 * gain - low, chance.of(0.0))
+    low, p = chance.bound(gain), chance.of(0.0)
+    if low is not None and p <= levels[len(groups) - 1]:
+        low = max(low, 0.0)  # ties at a ceiling are broken by a shift, so that the search may have ended below
+    return Comparison(gain, low, None if low is None else 2 * gain - low, p)
 
 
 @dataclass(frozen=True)

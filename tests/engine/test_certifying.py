@@ -14,7 +14,7 @@ import pytest
 from flows import campaign as campaign_flow
 from flows.certify import certify as certify_flow
 from flows.engine import stopping
-from flows.engine.certifying import certify_at_the_end, nothing_to_certify, store  # fmt: skip
+from flows.engine.certifying import certify_at_the_end, nothing_to_certify, planned, store  # fmt: skip
 from flows.engine.night import ensure_prepared
 from flows.engine.stopping import ASKED, NOTHING_LEFT, Stop
 from flows.spec.campaign_spec import CampaignSpec
@@ -94,6 +94,8 @@ def test_a_second_certificate_has_half_of_the_error_that_is_left_and_another_env
     store(ledger, luck())
     assert nothing_to_certify(own) is None and own.look == 2
     assert own.error_left == pytest.approx((ALPHA - luck().alpha) / 2)
+    assert own.spec.certificate_design(own.environment) == planned(own, None), "time is reserved for what comes"
+    assert own.carried and planned(own, 4).groups == ((4, 4),), "the carried runs hold those of the search"
 
 
 def test_what_is_not_even_better_in_the_search_is_not_certified_and_the_status_says_why(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 
 from environments.limits import Limits
 from tasks.sandbox import outputs
+from tasks.sandbox.reader import EditFailed, read
+from tasks.system.file_trees import largest_member
 
 
 @pytest.fixture
@@ -126,3 +129,16 @@ def test_a_tree_that_changes_while_it_is_read_neither_breaks_nor_deceives(out: P
 
     assert seen <= allowed and len(seen) > 1
     assert len([*Path("/proc/self/fd").iterdir()]) <= before + 1
+
+
+def test_an_archive_is_opened_apart_and_one_that_nobody_can_open_is_no_archive(out: Path) -> None:
+    with zipfile.ZipFile(out / "model.zip", "w") as archive:
+        archive.writestr("weights", b"w" * 99)
+        archive.writestr("date", b"today")
+    size, name, _ = read(largest_member, str(out / "model.zip")) or (0, "", "")
+    assert (size, name) == (99, "weights")
+    with zipfile.ZipFile(out / "odd.zip", "w") as archive:
+        archive.writestr("weights", b"w" * 99)
+        archive.filelist[0].extract_version = 99
+    with pytest.raises(EditFailed, match="NotImplementedError"):
+        read(largest_member, str(out / "odd.zip"))

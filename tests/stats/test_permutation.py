@@ -42,6 +42,12 @@ def test_the_bound_is_the_largest_gain_that_the_test_rejects() -> None:
         assert (p_by_hand([value - gain for value in arm], against) <= LEVEL) is rejected
 
 
+def test_what_passes_is_no_loss_though_a_shift_breaks_the_ties_at_a_ceiling() -> None:
+    looks = [([500, 500, 167.2, 500], [335.9, 238.8, 346.3, 500, 305.9]), ([500.0] * 4, [428.3, 288])]
+    found = compare(looks, [0.018, 0.05])
+    assert found.p <= 0.05 and found.low is not None and found.low >= 0
+
+
 def test_equal_runs_show_nothing_and_too_few_have_no_bound() -> None:
     assert compare([([5.0] * 4, [5.0] * 5)], [LEVEL]).p == 1.0
     few = compare([([9.0, 9.5], [1.0, 2.0])], [LEVEL])

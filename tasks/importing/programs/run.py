@@ -51,9 +51,7 @@ HOW: dict[str, Any] = {
     **json.loads((HERE / "run.json").read_text()),
 }  # fmt: skip
 POLL_SECONDS = 0.1
-FIGURE = (
-    r"[-+]?(?:(?:(?:\d{1,3}(?:,\d{3})+(?!,?\d)|\d+)\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)(?!\w|\.\w)"
-)
+FIGURE = r"[-+]?(?:(?:(?:\d{1,3}(?:,\d{3})+(?!,?\d)|\d+)\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)(?!\w|\.\w)"
 NUMBER = re.compile(rf"(?<![\w./-])([a-z][\w./-]*)\s*[:=]\s*({FIGURE})", re.I)
 """A number that is printed: `val_loss: 0.5`, `loss=9.0 val_loss=0.5`."""
 SPREAD = re.compile(r"(\+/-|\+-|±)\s*[-+.\deE]+%?")
