@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from tasks.sandbox.isolation import Isolation
 from tasks.store.ledger import Ledger, frozen_elsewhere
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
-from tasks.system.clock import clock, covered
 from tasks.system.slot import Slot
+from tasks.system.spans import covered
 from tasks.task_key import TaskKey
 from tasks.trial import Proposal, Run
 
@@ -102,11 +103,11 @@ class Bench:
     @contextmanager
     def timed(self, key: TaskKey) -> Iterator[None]:
         """Count the block as time of the trial."""
-        since = clock()
+        since = time.monotonic()
         try:
             yield
         finally:
-            self._spans.append((key.number, since, clock()))
+            self._spans.append((key.number, since, time.monotonic()))
 
     def busy(self, number: int) -> float:
         """Seconds for which runs of a trial held a slot, or were launched; those at the same time count once."""

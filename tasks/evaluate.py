@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import select
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -30,7 +31,6 @@ from tasks.sandbox.program import NotAProgram, Program
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees, interrupt
-from tasks.system.clock import clock
 from tasks.system.slot import NOWHERE, Slot
 from tasks.task_key import TaskKey
 from tasks.train import placeholders
@@ -183,14 +183,14 @@ class PipedCandidate:
         stdin, stdout = program.process.stdin, program.process.stdout
         assert stdin is not None and stdout is not None, "a candidate is started with pipes"
         self.result = result
-        self._program, self._seconds, self._ends = program, seconds, clock() + seconds
+        self._program, self._seconds, self._ends = program, seconds, time.monotonic() + seconds
         self._stdin, self._stdout = stdin.fileno(), stdout.fileno()
         self._pending = bytearray()
         for descriptor in (self._stdin, self._stdout):
             os.set_blocking(descriptor, False)
 
     def send(self, data: bytes, seconds: float) -> None:
-        deadline, left = clock() + seconds, memoryview(data)
+        deadline, left = time.monotonic() + seconds, memoryview(data)
         while left:
             try:
                 left = left[os.write(self._stdin, left) :]
@@ -212,6 +212,7 @@ class PipedCandidate:
         return self._take_until(line_end, limit, seconds).rstrip(b"\r\n")
 
     def wait(self) -> int:
+        self._program.process.stdin.close()  # type: ignore[union-attr]  # one that reads it is to see its end
         while (status := self._program.poll(0)) is None:
             if self._read(2**16):  # what it prints belongs in the log, and must not fill the pipe
                 self._program.note(bytes(self._pending))
@@ -226,7 +227,7 @@ class PipedCandidate:
 
     def _take_until(self, complete: Callable[[bytearray], int | None], size: int, seconds: float) -> bytes:
         interrupt.check()
-        deadline, late = clock() + seconds, f"did not answer within {seconds:g} s"
+        deadline, late = time.monotonic() + seconds, f"did not answer within {seconds:g} s"
         while (length := complete(self._pending)) is None:
             got = self._read(max(size - len(self._pending), 1))
             if got is None:
@@ -257,9 +258,9 @@ class PipedCandidate:
 
     def _check(self, deadline: float = math.inf, late: str = "") -> None:
         """Raises Misbehaved: the answer is late, or the evaluation as a whole."""
-        if clock() >= self._ends:
+        if time.monotonic() >= self._ends:
             raise Misbehaved(f"the evaluation was not over after {self._seconds:g} s in all")
-        if clock() >= deadline:
+        if time.monotonic() >= deadline:
             raise Misbehaved(late)
 
     def _ended(self) -> str:

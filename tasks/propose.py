@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,6 @@ from tasks.proposers.random_search import RandomSearch
 from tasks.proposing.brief import Brief, Refusal, Suggestion, Unavailable, Unusable
 from tasks.proposing.validation import ProposalChecks
 from tasks.store import inbox, workspace
-from tasks.system.clock import clock
 from tasks.system.files import write_atomic
 from tasks.task_key import TaskKey, derive
 from tasks.trial import NOTHING_BOUGHT, Proposal, Trial, Usage, best
@@ -30,11 +30,11 @@ def propose(
     key: TaskKey, checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief
 ) -> State[Proposal | Nothing]:
     """The next proposal, or why there is none. It is also written as proposal.json, for people and other commands."""
-    began = clock()
+    began = time.monotonic()
     proposal = from_inbox(checks, brief) or next_proposal(checks, proposer, fallback, brief)
     if isinstance(proposal, Nothing):
         return ended(proposal, f"nothing to try: {proposal.because or 'everything has been tried'}")
-    proposal = replace(proposal, seconds=round(clock() - began, 3))
+    proposal = replace(proposal, seconds=round(time.monotonic() - began, 3))
     write_atomic(checks.place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
     return ended(proposal, f"{proposal.proposer}: {proposal.rationale or 'no rationale'}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,6 @@ from tasks.sandbox.program import CannotStart
 from tasks.sandbox.progress import Failure, Progress
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
-from tasks.system.clock import clock
 from tasks.system.redact import capped, clean, one_line
 from tasks.trial import TWENTIETHS, EarlyStop, Proposal, ResourceSample
 
@@ -162,20 +162,20 @@ class RemoteSession(TrainingSession):
 
     def _follow(self, endpoint: RemoteEndpoint, key: str, request: bytes) -> Status | None:
         """Start it, and return its state when it is over, or None once it is to end early; its reports are in out/."""
-        began, running_since, is_stopped = clock(), None, False
+        began, running_since, is_stopped = time.monotonic(), None, False
         status = endpoint.start(key, request)
         while not status.is_over:
             if status.state == "running":
-                running_since = running_since or clock()
+                running_since = running_since or time.monotonic()
                 self._read_progress(endpoint, key, status, running_since)
                 if not is_stopped and self.is_to_stop():
                     return None
-                if clock() - running_since > self._longest + 2 * SLACK_SECONDS:
+                if time.monotonic() - running_since > self._longest + 2 * SLACK_SECONDS:
                     raise TrialFault(f"did not end within {self._longest:g} s")
                 if not is_stopped and self.cut and status.seconds >= self.cut.budget_seconds:
                     is_stopped = True
                     endpoint.stop(key)
-            elif clock() - began > self.settings.ready_seconds:
+            elif time.monotonic() - began > self.settings.ready_seconds:
                 raise EndpointFault(f"no machine took the trial within ready_seconds = {self.settings.ready_seconds:g}")
             interrupt.wait(self.settings.poll_seconds)
             status = endpoint.status(key)
@@ -191,7 +191,7 @@ class RemoteSession(TrainingSession):
             file.write(new)
         self.progress.read()
         if self.progress.ready and self.startup is None and running_since:
-            self.startup = clock() - running_since
+            self.startup = time.monotonic() - running_since
         self.passed(status.seconds)
         return bool(new)
 

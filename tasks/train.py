@@ -32,7 +32,6 @@ from tasks.sandbox.program import CannotStart, NotAProgram, Program, Stopped
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
-from tasks.system.clock import clock
 from tasks.system.slot import NOWHERE, Slot
 from tasks.task_key import TaskKey
 from tasks.trial import Params, Proposal, Run
@@ -109,7 +108,7 @@ def run_program(
     seed: int, cut: Cut | None = None, reason_to_stop: ReasonToStop | None = None, slot: Slot = NOWHERE,
 ) -> Run:  # fmt: skip
     """Train once. Whatever the program does, the result is a Run; only a fault of the machine raises (CannotStart)."""
-    started, before = time.time(), clock()
+    started, before = time.time(), time.monotonic()
     asked, digest = (environment, place, reason_to_stop, cut), None
     session: _Session | RemoteSession
     if environment.remote:
@@ -136,7 +135,7 @@ def run_program(
     progress, checkpoint = session.progress, outputs.checkpoint(place.out) if session.status == "finished" else None
     return Run(
         f"{place.path.parent.name}/{place.path.name}", seed, round(session.seconds, 3), session.status, session.error,
-        session.peak_memory, session.gpu_memory, progress.steps, started, round(clock() - before, 3),
+        session.peak_memory, session.gpu_memory, progress.steps, started, round(time.monotonic() - before, 3),
         progress.reported, session.startup and round(session.startup, 3), isolation=session.level,
         program=digest, checkpoint=checkpoint, curve=progress.curve,
         due=session.due, machine=machine(), job=os.environ.get("SLURM_JOB_ID", ""),
@@ -160,7 +159,7 @@ class _Session(TrainingSession):
                     reason = self._watch(program)
                 finally:
                     if not self.progress.ready:  # nobody knows how much of it was preparation
-                        self.seconds = clock() - program.started
+                        self.seconds = time.monotonic() - program.started
                 # One whose process was killed at its own limit may take that for a fault of the machine.
                 self.failure = None if reason and program.lacked_memory() else self.progress.failure
                 reason = f"said: {self.failure.reason}" if self.failure else reason
@@ -186,7 +185,7 @@ class _Session(TrainingSession):
         poll = min(POLL_SECONDS, max(self.times.budget_seconds, FINEST_POLL_SECONDS))  # a control may have less time
         while (status := program.poll(poll)) is None:
             self.progress.read()
-            now = clock()
+            now = time.monotonic()
             if ready is None and (self.progress.ready or now - program.started > self.times.startup_seconds):
                 ready = now
                 self.startup = ready - program.started if self.progress.ready else None
@@ -197,13 +196,13 @@ class _Session(TrainingSession):
                 return self._stop(program)
             if self.is_to_stop():
                 self._cancel(program)
-                self.seconds = clock() - ready
+                self.seconds = time.monotonic() - ready
                 return "cancelled"
         self.progress.read()
         if ready is None and self.progress.ready:  # it ended before the first poll
             ready, self.startup = program.started, 0.0
         if ready is not None:
-            self.passed(clock() - ready)
+            self.passed(time.monotonic() - ready)
         return program.describe(status) if status else None
 
     def _cancel(self, program: Program) -> None:

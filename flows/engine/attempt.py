@@ -18,7 +18,7 @@ from tasks.decide import NeedsControl, weigh
 from tasks.rules import BASELINE_SCORES, JudgedTrial, NeedsRerun, Rule
 from tasks.run_checks import plausible_beside, same_play
 from tasks.store.ledger import directory
-from tasks.system.clock import covered
+from tasks.system.spans import covered
 from tasks.task_key import TaskKey
 from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
 

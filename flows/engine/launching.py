@@ -8,6 +8,7 @@ and results are files in the campaign's directory, on storage that both machines
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,6 @@ from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import failed_by, has_result, run_name
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
-from tasks.system.clock import clock
 from tasks.system.files import write_atomic
 from tasks.system.redact import capped, clean
 from tasks.system.retrying import retrying
@@ -105,8 +105,8 @@ REQUEST = TypeAdapter(LaunchRequest)
 
 def once_visible(look: Callable[[], T | None]) -> T | None:
     """What another machine has written, once it can be seen here; nothing if it cannot within VISIBLE_SECONDS."""
-    deadline = clock() + VISIBLE_SECONDS
-    while not (seen := look()) and clock() < deadline:
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    while not (seen := look()) and time.monotonic() < deadline:
         interrupt.wait(POLL_SECONDS)
     return seen
 

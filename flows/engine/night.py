@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -31,7 +32,6 @@ from tasks.record import reconcile
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
-from tasks.system.clock import clock
 from tasks.system.home import home
 from tasks.tracking.background import Background
 from tasks.tracking.connection import locate
@@ -118,8 +118,8 @@ class Night:
 
     def wait(self) -> None:
         """Return when a run has ended, or after IDLE_SECONDS."""
-        runs, until = len(self.running), clock() + IDLE_SECONDS
-        while len(self.running) >= runs and clock() < until:
+        runs, until = len(self.running), time.monotonic() + IDLE_SECONDS
+        while len(self.running) >= runs and time.monotonic() < until:
             interrupt.wait(POLL_SECONDS)
 
     def remember(self, history: History) -> None:

@@ -34,10 +34,10 @@ from tasks.stats.design import Design
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
 from tasks.store.ledger import Ledger, Settings, check_name
 from tasks.store.workspace import baseline_files
-from tasks.system.clock import merged
 from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.system.redact import capped
+from tasks.system.spans import merged
 from tasks.trial import History, baseline
 
 RULES, CANCELLERS = "tasks.rules", "tasks.cancellers"

@@ -4,12 +4,13 @@ LiteLLM asks again after what may pass (tasks/llm/litellm_client.py). What it co
 an answer that says nothing usable, such as one of thoughts alone, is Unusable: the model is told, and asked again.
 
 Each request with its answer is kept beside the trial as `asked/01.json`, `02.json` ..., without secrets. An answer is
-read again when the very same request comes once more, as after a kill, so it is not paid for twice.
+read again when the same request comes once more, as after a kill, so it is not paid for twice.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,8 @@ from tasks.system.redact import capped, one_line, without_passwords
 from tasks.trial import NOTHING_BOUGHT, Usage
 
 FOLDER = "asked"
+LEFT = re.compile(r"\n## Left\n\n.*")
+"""The section of a prompt (prompts/campaign.md) whose sentence is one line."""
 THOUGHTS, SHOWN = 20_000, 300
 """Characters of a model's thoughts that its trace keeps, and of an endpoint's own words in a reason."""
 
@@ -81,7 +84,8 @@ def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: 
         account.model, base_url, tuple(messages), account.temperature, account.answer_tokens, brief.seed
     )
     kept = REQUEST.validate_json(without_passwords(json.dumps(REQUEST.dump_python(request, mode="json"))))
-    earlier = [trace for trace in recorded(brief.traces) if trace.request == kept and trace.finish]
+    asked = _without_what_is_left(kept)
+    earlier = [one for one in recorded(brief.traces) if one.finish and _without_what_is_left(one.request) == asked]
     # One from which a secret was taken is not as it came.
     answer = next((one for one in earlier if "[secret" not in one.text), None)
     if answer is None:
@@ -96,6 +100,12 @@ def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: 
     if answer.fault:
         raise Unusable(answer.fault, answer.text, answer.usage)
     return answer
+
+
+def _without_what_is_left(request: RecordedRequest) -> RecordedRequest:
+    """The request without its minutes and dollars that are left, which are others after a kill."""
+    messages = (replace(one, content=LEFT.sub("", one.content)) for one in request.messages)
+    return replace(request, messages=tuple(messages))
 
 
 def _check_limits(account: Account, messages: Sequence[Message], brief: Brief, bought: Usage) -> None:

@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,7 +34,6 @@ from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailabl
 from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.program import NotAProgram, Program, Stopped
 from tasks.system import file_trees
-from tasks.system.clock import clock
 from tasks.system.files import write_atomic
 from tasks.system.orphans import MARKER
 from tasks.system.redact import known_secrets, one_line, quote, scrub_text, secrets_in
@@ -134,6 +134,8 @@ class Setting:
     """Its own: key, address, where its settings are."""
     hear: Callable[[str], AgentReport] = hear_anything
     """Its last words, from all that it printed on its standard output."""
+    keeps: tuple[str, ...] = ()
+    """The limits of a campaign that can be kept, since it says what it takes."""
     remedy: str = "install it, or write its whole path"
 
 
@@ -151,6 +153,7 @@ SETTINGS: Mapping[str, Setting] = {
             *("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR"),
         ),
         hear=hear_claude,
+        keeps=("max_usd", "max_tokens"),
         remedy="install Claude Code (npm install -g @anthropic-ai/claude-code) and log in once",
     ),
     "codex": Setting(
@@ -158,6 +161,7 @@ SETTINGS: Mapping[str, Setting] = {
         model_option=("--model", MODEL),
         variables=("OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL", "CODEX_HOME"),
         hear=hear_codex,
+        keeps=("max_tokens",),
         remedy="install Codex (npm install -g @openai/codex) and log in once",
     ),
 }
@@ -180,9 +184,8 @@ class Agent(Proposer):
     """The agent's name of the model to use; empty: its own setting."""
     wall_seconds: float = Field(default=900.0, ge=1, le=86_400)
     """The time for one suggestion."""
-    environment: tuple[str, ...] | None = None
-    """Names of variables that it gets besides PATH, HOME and their like; absent: those of the known agent, such as its
-    key."""
+    environment: tuple[str, ...] = ()
+    """Names of variables that it gets besides PATH, HOME, their like and, for a known agent, its own, as its key."""
 
     @model_validator(mode="after")
     def _can_be_started(self) -> Agent:
@@ -217,10 +220,12 @@ class Agent(Proposer):
         program = self._setting.argv[0]
         if shutil.which(program) is None:
             raise Refused(f"proposer agent: no program {program!r} on PATH: {self._setting.remedy}")
-        if not isinstance(self.command, str) and (left.usd is not None or left.tokens is not None):
+        asked = {"max_usd": left.usd, "max_tokens": left.tokens}
+        unkept = [name for name, limit in asked.items() if limit is not None and name not in self._setting.keeps]
+        if unkept:
             raise Refused(
-                "proposer agent: a command of your own does not say what it costs, so max_usd and max_tokens cannot be "
-                "kept: leave them out, and limit its time with wall_seconds"
+                f"proposer agent: {program} does not say what it takes, so {' and '.join(unkept)} cannot be kept: "
+                "limit its time with wall_seconds instead"
             )
 
     @property
@@ -256,7 +261,7 @@ class Agent(Proposer):
             raise Unavailable(f"{self._name}: {clash}") from clash
         left = self.wall_seconds if brief.left.seconds is None else brief.left.seconds
         seconds = max(min(self.wall_seconds, left), 1.0)
-        names = (*EVERYBODYS, *(self._setting.variables if self.environment is None else self.environment))
+        names = (*EVERYBODYS, *self._setting.variables, *self.environment)
         variables = {name: os.environ[name] for name in names if name in os.environ}
         words = (*self._setting.argv[1:], *(self._setting.model_option if self.model else ()))
         values = {PROMPT: INSTRUCTION, MODEL: self.model}
@@ -355,9 +360,9 @@ def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, st
         ) as program:  # fmt: skip
             assert program.process.stdin is not None
             program.process.stdin.close()
-            deadline = clock() + seconds
+            deadline = time.monotonic() + seconds
             status = None
-            while status is None and clock() < deadline:
+            while status is None and time.monotonic() < deadline:
                 status = program.poll(LOOK_SECONDS)
                 heard = _listen(program, heard)
             if status is None:

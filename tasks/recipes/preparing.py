@@ -23,6 +23,7 @@ import os
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,6 @@ from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.isolation import check_given, working
 from tasks.sandbox.program import SAID, CannotStart, NotAProgram, Program, Stopped
 from tasks.system import file_trees, interrupt, orphans
-from tasks.system.clock import clock
 from tasks.system.files import write_atomic
 from tasks.system.redact import one_line
 
@@ -204,7 +204,7 @@ def _run(recipe: Recipe, limits: Limits, staging: Path, runs: Path, log: Path, m
         raise OSError(f"{recipe.program} cannot be started: {fault}") from fault
     if reason:
         raise Refused(f"{recipe.program}: {reason}\n{program.tail()}".rstrip())
-    return clock() - program.started
+    return time.monotonic() - program.started
 
 
 def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None:
@@ -212,7 +212,7 @@ def _fault(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None
     reason = None
     try:
         while (status := program.wait(min(SAY_SECONDS, recipe.seconds))) is None:
-            if (passed := clock() - program.started) > recipe.seconds:
+            if (passed := time.monotonic() - program.started) > recipe.seconds:
                 return f"was not done within {recipe.seconds:g} s: raise [prepare] seconds"
             say(f"{recipe.program}, {passed:.0f} s: {program.tail().rpartition(SAID)[2]}")
         if status:

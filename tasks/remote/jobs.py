@@ -28,7 +28,6 @@ from environments.plugins import Refused
 from environments.remote import RemoteSettings
 from tasks.remote import places
 from tasks.remote.endpoint import EndpointFault, TrialFault
-from tasks.system.clock import clock
 from tasks.system.files import append_line, read_lines, write_atomic
 from tasks.system.home import home
 
@@ -143,9 +142,9 @@ def sweep(wanted: Callable[[RemoteJob], bool], patience: float = PATIENCE_SECOND
     Args:
         patience: Seconds for endpoints that do not answer, all together.
     """
-    lines, until = [], clock() + patience
+    lines, until = [], time.monotonic() + patience
     for left in unfollowed(wanted):
-        failed = left.end(max(until - clock(), LEAST_SECONDS))
+        failed = left.end(max(until - time.monotonic(), LEAST_SECONDS))
         lines.append(failed or f"removed {left.key} at {left.trainer}, which nobody followed")
     return tuple(lines)
 

@@ -21,6 +21,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -36,7 +37,6 @@ from tasks.sandbox import cgroup, confinement, outputs, supervisor
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.outputs import DISK_RESERVE
 from tasks.system import file_trees, interrupt
-from tasks.system.clock import clock
 from tasks.system.orphans import ENGINE, MARKER, SUPERVISOR, end, this_engine
 from tasks.system.redact import capped, clean, known_secrets, scrub
 from tasks.system.slot import NOWHERE, Slot
@@ -214,7 +214,7 @@ class Program:
         """All that its supervisor has reported."""
         self._rest = b""
         self._samples: list[ResourceSample] = []
-        self.started = self._looked = clock()
+        self.started = self._looked = time.monotonic()
         self._scratch = log.with_name(log.name + ".tmp")
         self._place = log.parent.parent  # not the trial's folder, which it may remove if it is not sandboxed
         self._disk = log.parent.stat().st_dev
@@ -327,8 +327,8 @@ class Program:
 
     def wait(self, seconds: float) -> int | None:
         """Its exit status once it has ended; None if it has not within so many seconds. Raises Stopped."""
-        deadline = clock() + seconds
-        while (status := self.poll(0.02)) is None and clock() < deadline:
+        deadline = time.monotonic() + seconds
+        while (status := self.poll(0.02)) is None and time.monotonic() < deadline:
             pass
         return status
 
@@ -401,11 +401,11 @@ class Program:
 
     def _look(self) -> None:
         """Every LOOK_SECONDS, check the resources that it uses. Raises Stopped when it exceeds a limit."""
-        if clock() - self._looked < LOOK_SECONDS:
+        if time.monotonic() - self._looked < LOOK_SECONDS:
             return
-        self._looked = clock()
+        self._looked = time.monotonic()
         now, limits, allowed = self._usage(), self.limits, allowed_memory(self.limits)
-        elapsed = round(clock() - self.started, 2)
+        elapsed = round(time.monotonic() - self.started, 2)
         self._samples.append(ResourceSample(elapsed, round(now.cpu, 2), now.memory, memory_in_use(self.slot.gpus)))
         # The quick measure counts shared pages once per process; the exact one decides.
         if not self._group and now.memory > allowed < self._usage(exact=True).memory:
@@ -427,8 +427,8 @@ class Program:
 
     def _take_in(self, seconds: float) -> None:
         """Read its output and the supervisor's messages, until `seconds` have passed, a message came or both ended."""
-        deadline, known = clock() + seconds, len(self._told)
-        while self._selector.get_map() and (ready := self._selector.select(max(deadline - clock(), 0))):
+        deadline, known = time.monotonic() + seconds, len(self._told)
+        while self._selector.get_map() and (ready := self._selector.select(max(deadline - time.monotonic(), 0))):
             for key, _ in ready:
                 try:
                     chunk = os.read(key.fd, 2**20)
@@ -442,5 +442,5 @@ class Program:
                         self._told |= json.loads(line)  # only the supervisor holds the other end
                 else:
                     self.note(chunk)
-            if clock() >= deadline or (seconds and len(self._told) > known):
+            if time.monotonic() >= deadline or (seconds and len(self._told) > known):
                 return

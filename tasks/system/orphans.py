@@ -9,7 +9,6 @@ import time
 
 import psutil
 
-from tasks.system.clock import clock
 from tasks.system.commands import identity
 
 MARKER = "NIGHTSHIFT_TRIAL"
@@ -50,10 +49,10 @@ def end(value: str, variable: str = MARKER) -> list[str]:
     for KILL_SECONDS (they hang in the kernel).
     """
     ended: dict[psutil.Process, str] = {}
-    deadline = clock() + KILL_SECONDS
+    deadline = time.monotonic() + KILL_SECONDS
     # Who ends loses its variables before its files, so that each is waited for.
     while left := {*filter(is_live, ended), *marked(value, variable)}:
-        if clock() > deadline:
+        if time.monotonic() > deadline:
             raise TimeoutError(f"processes {[process.pid for process in left]} of {value} survive SIGKILL")
         for process in left:
             with contextlib.suppress(psutil.Error):  # it has just ended

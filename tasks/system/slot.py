@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from tasks.system.clock import clock
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -40,11 +39,11 @@ class Slot:
 
     @contextmanager
     def timed(self, work: Work) -> Iterator[None]:
-        began = clock()
+        began = time.monotonic()
         try:
             yield
         finally:
-            self.used(work, clock() - began)
+            self.used(work, time.monotonic() - began)
 
     @contextmanager
     def on_its_cores(self) -> Iterator[None]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import threading
+import time
 from collections.abc import Callable
 
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
-from tasks.system.clock import clock
 
 CLOSE_SECONDS = 300.0
 """How long a campaign waits at its end for a server that is slow."""
@@ -52,8 +52,8 @@ class Background:
         """Act a last time, on the campaign's end, and wait for that, a bounded time."""
         self._act = act
         self._over.set()
-        until = clock() + CLOSE_SECONDS
-        while self._thread.is_alive() and clock() < until:
+        until = time.monotonic() + CLOSE_SECONDS
+        while self._thread.is_alive() and time.monotonic() < until:
             interrupt.check()
             self._thread.join(POLL_SECONDS)
         if self._thread.is_alive():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -221,6 +222,12 @@ def test_an_agent_that_is_not_there_is_refused_before_the_first_trial(
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(Refused, match=r"'codex' on PATH: .*npm install"):
         agent(command="codex").preflight()
+    monkeypatch.setattr(shutil, "which", str)
+    with pytest.raises(Refused, match="max_usd cannot be kept"):
+        agent(command="codex").preflight(RemainingBudget(usd=5.0, tokens=10**6))
+    agent(command="claude").preflight(RemainingBudget(usd=5.0, tokens=10**6))
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(Unavailable, match=r"'codex'.*PATH"):
         agent(command="codex").propose(brief(tmp_path))
 

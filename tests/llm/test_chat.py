@@ -246,7 +246,7 @@ def test_what_was_asked_and_answered_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_very_same_request_is_answered_from_its_trace_and_any_other_is_asked(tmp_path: Path) -> None:
-    with FakeLLM(["one", "two", "three", Reply("half", finish="length")]) as server:
+    with FakeLLM(["one", "two", "three", Reply("half", finish="length"), "five"]) as server:
         known, told, refused = account(server), brief(tmp_path), []
         for messages, one in ((QUESTION, told), (QUESTION[1:], told), (QUESTION, replace(told, seed=1))):
             assert ask(known, messages, one) == ask(known, messages, one)
@@ -255,7 +255,9 @@ def test_the_very_same_request_is_answered_from_its_trace_and_any_other_is_asked
                 ask(known.model_copy(update={"model": "openai/other"}), QUESTION, told)
             refused.append(unusable.value.refusal)
         assert refused[0] == refused[1]
-    assert len(server.requests) == 4
+        first, later = (ask(known, [Message("user", f"{QUESTION}\n\n## Left\n\n{n} minutes.\n")], told) for n in (9, 8))
+        assert first == later, "as after a kill"
+    assert len(server.requests) == 5
 
 
 def test_a_key_stands_in_no_trace_no_error_and_no_log(

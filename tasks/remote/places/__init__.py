@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +20,6 @@ from environments.plugins import Refused
 from environments.remote import Address, Deployed, RemoteSettings
 from tasks.remote.endpoint import EndpointFault, RemoteEndpoint, TrialFault
 from tasks.system import interrupt, redact
-from tasks.system.clock import clock
 
 PACKAGE = "tasks.remote.places"
 ANSWER_SECONDS = 5.0
@@ -76,15 +76,16 @@ class DeployedPlace(Deployed, RemotePlace):
 
     def reach(self, key: str, token: str, seconds: float) -> Address:
         redact.remember("ENDPOINT_TOKEN", token)
-        name, until = name_of(key), clock() + self.ready_seconds
+        name, until = name_of(key), time.monotonic() + self.ready_seconds
         requested, is_deployed, reason = -math.inf, False, "it is not listed"
-        while clock() < until:
+        while time.monotonic() < until:
             try:
                 url = self.look_up(name)
-                if url is None and clock() > requested + LISTED_SECONDS:
+                if url is None and time.monotonic() > requested + LISTED_SECONDS:
                     if is_deployed:
                         raise EndpointFault(f"the deployment {name} has ended before it served the protocol")
-                    requested = clock()  # where the answer is lost, it may be there, and is found once it is listed
+                    # Where the answer is lost, it may be there, and is found once it is listed.
+                    requested = time.monotonic()
                     self.deploy(name, {"ENDPOINT_TOKEN": token, "NIGHTSHIFT_KEY": key}, seconds)
                     is_deployed = True
                 if url and _serves(address := Address(url=url, token=token)):
