@@ -52,7 +52,7 @@ def plausible(environment: Environment, run: Run, folder: Path) -> Run:
     stated = environment.limits.least_seconds
     least = environment.budget_seconds / 1000 if stated is None else stated
     reason = None
-    if run.seconds < least and not 0 < budget <= steps:
+    if run.seconds < least and not 0 < budget <= steps * OVERSHOOT:  # no part of a batch is trained
         reason = (
             f"trained for {run.seconds:g} s, too short to learn anything (at least {least:g} s): train for longer, "
             "or lower least_seconds in [limits]"

@@ -72,6 +72,8 @@ def check(environment: Environment) -> None:
     own = environment.program or environment.train_cmd != "python train.py"
     if environment.trainer == "command" and not own:
         raise Refused(f"{source}: trainer = 'command' runs your own program: set train_cmd, or program")
+    if environment.trainer in ("ppo", "sac") and "id" not in environment.judge.problem():
+        raise Refused(f"{source}: trainer = {environment.trainer!r} plays [control] id, and there is none: set it")
     values = placeholders(environment, environment.defaults, Path("out"), seed=0)
     for key in ("train_cmd", "check_cmd"):
         command = getattr(environment, key) or environment.train_cmd

@@ -351,7 +351,6 @@ def _questions(path: Path) -> Iterator[tuple[str, Question]]:
         for number, line in enumerate(file, 1):
             where = f"{path.parent.name}/{path.name}, line {number}"
             try:
-                if line.strip():
-                    yield where, Question.model_validate_json(line)
+                yield where, Question.model_validate_json(line)
             except ValidationError as wrong:
                 raise Refused(one_line(str(explain(wrong, where)), SHOWN)) from wrong

@@ -61,8 +61,12 @@ def last_number(text: str) -> float | None:
 
 
 def declared() -> tuple[Callable[[str], list[dict[str, str]]], Callable[..., float]]:
-    """`prompt` and `reward` of the taskset, where it is part of the program and has them; else those above."""
+    """`prompt` and `reward` of the taskset, where it is part of the program; else those above. Raises Failed: it has no
+    reward, and the judge's is not to be guessed.
+    """
     taskset = importlib.import_module("taskset") if importlib.util.find_spec("taskset") else None
+    if taskset and not hasattr(taskset, "reward"):
+        raise Failed("taskset.py has no function reward(question, completion, answer), which pays here: give it one")
     return getattr(taskset, "prompt", prompt), getattr(taskset, "reward", reward)
 
 
@@ -199,7 +203,9 @@ class Reporter:
             if not math.isfinite(logs.get(name, 0.0)):
                 raise Failed(f"diverged: {name} is {logs[name]} at step {budget.step}")
         self.metrics |= {name: logs[key] for key, name in METRICS.items() if logs.get(key) is not None}
-        if self.on_cpu and budget.step == 1 and (minutes := budget.elapsed * max(budget.steps, 1) / 60) > LONG_MINUTES:
+        is_first = self.on_cpu and budget.step == 1
+        self.on_cpu &= not is_first  # further minibatches of it are counted as step 1, too
+        if is_first and (minutes := budget.elapsed * max(budget.steps, 1) / 60) > LONG_MINUTES:
             self.progress.note(
                 f"on the CPU, as no GPU was used: {budget.elapsed:.0f} s for the first step, "
                 f"{minutes:.0f} minutes for all, of {budget.seconds / 60:.0f} in budget_seconds"
@@ -395,9 +401,9 @@ def train(config: Config, progress: ProgressFile) -> None:
                 reporter.take(logs)
 
     def rate(step: int) -> float:
-        """The learning rate's factor at a gradient step: a warm-up, then decay with the budget."""
+        """The learning rate's factor at a gradient step: a warm-up, then decay with the budget (not by loading)."""
         rising = min(1.0, (step + 1) / (params.warmup_steps + 1))
-        return rising * (1 - budget.fraction if params.anneal else 1.0)
+        return rising * (1 - budget.fraction if params.anneal and step else 1.0)
 
     optimizer = torch.optim.AdamW(
         [weight for weight in model.parameters() if weight.requires_grad],

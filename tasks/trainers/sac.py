@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import math
+import random
 import sys
 from collections import deque
 from dataclasses import dataclass
@@ -226,6 +227,8 @@ def train(config: Config, progress: ProgressFile) -> None:
         raise Refused(f"random_steps is {params.random_steps}, all {budget.steps} steps of the budget: lower it")
     torch.set_num_threads(1)  # nets this small gain nothing from two, and lose much where cores are shared
     torch.manual_seed(config["seed"])
+    random.seed(config["seed"])  # problems may draw from these
+    np.random.seed(config["seed"] % 2**32)
     device = "cuda" if use_cuda(config) else "cpu"
     id, kwargs, limit = (config["problem"][key] for key in ("id", "kwargs", "max_episode_steps"))
     env = gym.make(id, max_episode_steps=limit, **kwargs)

@@ -47,6 +47,7 @@ def trial(number: int, run: Run, params: Params) -> Trial:
             4.0,
             r"trained for 0.0049 s, too short .*at least 0.005 s.*lower least_sec",
         ),
+        (replace(FINE, seconds=0.0, steps=19_992), {"budget_steps": 20_000}, 4.0, None),
         (replace(FINE, seconds=0.0, steps=None), {"limits": Limits(least_seconds=0)}, 4.0, None),
         (FINE, {}, -1.9, None),
         (FINE, {}, -3600.0, "is 3600 s older than the run"),

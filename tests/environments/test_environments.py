@@ -64,6 +64,7 @@ BAD = [
     ('{out}"', '{out} {seed}"\nfixed = {seed = 3}', "train_cmd: {seed} is filled in by the engine"),
     ("python fit.py", "python9.9 fit.py", "train_cmd: no program 'python9.9' in "),
     ("python fit.py", "/no/such/venv/bin/python fit.py", "train_cmd: no program '/no/such/venv/bin/python' in "),
+    ('trainer = "command"', 'trainer = "ppo"', "trainer = 'ppo' plays [control] id, and there is none"),
     ("python judge.py", "nosuchtool judge.py", "[command] eval_cmd: no program 'nosuchtool' in "),
     ("python fit.py", "./judge.sh", "train_cmd: './judge.sh' is not copied to where it runs: add it to `program`"),
 ]  # fmt: skip

@@ -113,6 +113,11 @@ def test_a_taskset_that_is_part_of_the_program_asks_and_pays(tmp_path: Path, mon
     asked = "a\u2028b"
     (tmp_path / "train.jsonl").write_text(json.dumps({"question": asked, "answer": 1}, ensure_ascii=False) + "\n")
     [row] = grpo.questions(tmp_path / "train.jsonl", ask)
+    (tmp_path / "taskset.py").write_text("class Taskset: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(_program.Failed, match="no function reward"):
+        grpo.declared()
+    del sys.modules["taskset"]
     assert (row["question"], row["answer"]) == (asked, "1"), "a line ends at a line feed alone"
 
 
