@@ -18,6 +18,7 @@ import re
 import statistics
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -267,6 +268,11 @@ def declare(question: Question, counts: Counts | None, isolation: Isolation) -> 
             known = DECLARATION.validate_json(file.read_bytes())
             if known.digest == digest and not (earlier := reopen(file.parent, isolation)).flaw(earlier.finished()):
                 file_trees.remove(folder)
+                has = Counter(job.arm for job in earlier.declared.jobs)
+                if counts and (counts[0] > has["a"] or counts[1] > has["b"]):
+                    raise Refused(
+                        f"they were compared with {has['a']}v{has['b']} runs: give --more 4 for four more each"
+                    )
                 return earlier
         new = Declaration(question.overrides, {**stage.sides}, digest)
         return Match(stage, new).with_more(counts or ((FEWEST, FEWEST) if problem.deterministic else RUNS))
@@ -305,7 +311,8 @@ def show(match: Match, as_json: bool) -> int:
         print(f"{missing} fresh runs in {stage.environment.name}, {each}", file=sys.stderr)
     document = match.play()
     lines = [*map(clean, document["words"].splitlines())]
-    if document["gain"] is not None and document["verdict"] == "not shown":
+    is_used_up = stage.environment.judge.block_units == "disjoint"
+    if document["gain"] is not None and document["verdict"] == "not shown" and not is_used_up:
         lines.append("more runs of both may show one: nightshift compare --more 4")
     terminal.tell(document, "\n".join([*lines, f"see {draw(document, stage.folder)}"]), as_json)
     return EXIT_CODES[document["verdict"]]

@@ -10,6 +10,7 @@ Python that a shell would start, and judged by a hundred episodes beside it.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -91,9 +92,12 @@ def question(
 def _copy(folder: Path, project: Path) -> dict[str, str]:
     """Copy what is small at the top of a folder, and return where the rest lies, by name."""
     names, links = [path.name for path in folder.iterdir()], dict[str, str]()
+    own = [os.fstat(descriptor) for descriptor in (1, 2)]  # such as nohup.out, which grows
     project.mkdir(parents=True)
     for path in sorted(folder / name for name in {*names} - LEFT_OUT("", names)):
         if (path / "pyvenv.cfg").is_file() or path.resolve() == home().resolve():
+            continue
+        if project.is_relative_to(path) or (path.exists() and any(os.path.samestat(path.stat(), one) for one in own)):
             continue
         sizes = accumulate(file.stat().st_size for file in chain([path], path.rglob("*")) if file.is_file())
         if any(size > LARGEST_BYTES for size in sizes):
@@ -157,7 +161,7 @@ def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Valu
     file, env, tuned = found
     algo = file.stem
     default = {name: tuned[name] for name in OF_THE_TASK if name in tuned}
-    project = draft / f"{algo}-{env}"
+    project = draft / f"{algo}-{env}".replace("/", "-")
     project.mkdir()
     shutil.copy(PROGRAMS / "zoo_episodes.py", project)
     for name, values in (("tuned", tuned), ("default", default)):

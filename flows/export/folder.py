@@ -19,7 +19,6 @@ import shutil
 import statistics
 import tempfile
 from collections.abc import MutableMapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +71,7 @@ def export(ledger: Ledger, to: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
         made = Path(scratch, "champion")
         _fill(made, facts, trial)
-        with suppress(FileNotFoundError):
-            target.rmdir()  # an empty one
-        made.rename(target)
+        made.rename(target)  # it may be an empty folder
     return target
 
 

@@ -92,6 +92,8 @@ def upload(ledger: Ledger, repo: str, *, public: bool, uncertified: bool) -> dic
         api = library().HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token, library_name="nightshift")
         try:
             return _commit(api, repo, folder, f"{name}, trial {trial.number}: {proof}", public)
+        except ValueError as wrong:
+            raise Refused(f"--hub {repo}: {wrong}") from wrong
         except (httpx.HTTPError, RuntimeError) as error:
             words = one_line(re.sub(r"\?\S+", "", str(error)), 300)  # without what signs an address
             raise ConnectionError(

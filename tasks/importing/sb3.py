@@ -124,7 +124,8 @@ class Script:
         return self.settings.get(".".join(keys)) if keys else _original.literal(node)
 
     def _stated(self) -> dict[str, Literal | None]:
-        named = {word.arg: self.value(word.value) for word in self.call.keywords if word.arg}
+        by_place = DEFAULTS[self.algorithm] if len(self.call.args) > 2 else ()  # which they are is not seen
+        named = dict.fromkeys(by_place) | {word.arg: self.value(word.value) for word in self.call.keywords if word.arg}
         for table in [word.value for word in self.call.keywords if word.arg is None]:
             entries = _original.entries(self.named.get(ast.unparse(table), table))
             settings = {name.rpartition(".")[2]: value for name, value in self.settings.items()}
@@ -146,7 +147,7 @@ class Script:
 
     def _problem(self) -> dict[str, Any]:
         given = {word.arg: word.value for word in self.call.keywords}.get("env", (*self.call.args, None, None)[1])
-        makers = _original.calls(self.tree, "make", "make_vec_env", "make_atari_env")
+        makers = _original.calls(self.tree, "make", "make_vec_env")
         for named, call in [(given, None), *((call.args[0], call) for call in makers if call.args)]:
             if isinstance(gym_id := self.value(named), str):  # PPO("MlpPolicy", "CartPole-v1")
                 return {"id": self._with_module(gym_id), **(self._arguments(call) if call else {})}

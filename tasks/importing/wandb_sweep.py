@@ -45,7 +45,7 @@ class WandbSweep(Importer):
         parameters, defaults = sweep.get("parameters", dict) or {}, _defaults(root / name)
         files, left = _original.repository_files(root)
         space: dict[str, ConvertedParameter] = {}
-        for each, said in parameters.items():
+        for each, said in ((str(name), said) for name, said in parameters.items()):  # YAML takes `on` for True
             default = defaults.get(each.replace("-", "_"))
             if isinstance(one := parameter(said, default), str):
                 left.append(Term(f"parameter {each}", f"{one}: the program's own value stays"))

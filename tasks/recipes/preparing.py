@@ -25,6 +25,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -189,7 +190,9 @@ def _run(recipe: Recipe, limits: Limits, staging: Path, runs: Path, log: Path, m
     check_given(level, runs, given)
     caches = shared(os.environ) if recipe.network else {}
     for cache in caches.values():
-        cache.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):  # one that is read-only may have what is asked for
+            cache.mkdir(parents=True, exist_ok=True)
+    caches = {name: cache for name, cache in caches.items() if cache.is_dir()}
     network = recipe.network and os.environ.get(OFFLINE, "").upper() not in ("1", "ON", "YES", "TRUE")
     confinement.give(made, level)
     variables = [f"{OFFLINE}={0 if network else 1}", *(f"{name}={path}" for name, path in caches.items())]

@@ -23,7 +23,9 @@ from tasks.system.redact import without_passwords
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-STORES = re.compile(r"(sqlite|https?|(postgresql|mysql|mssql)(\+\w+)?|databricks)://.{2,}(?<!:memory:)")
+STORES = re.compile(
+    r"databricks|(sqlite:///|(https?|(postgresql|mysql|mssql)(\+\w+)?|databricks)://).{2,}(?<!:memory:)"
+)
 """Addresses of what keeps records: MLflow keeps nothing in plain folders any more."""
 DATABASE = "mlflow.db"
 """A home's own database."""

@@ -264,6 +264,8 @@ def _experiment(client: MlflowClient, store: Store, environment: str) -> str:
     name = f"nightshift/{environment}"
     with FileLock(store.home / REGISTRY_LOCK, timeout=LOCK_SECONDS):
         if known := client.get_experiment_by_name(name):
+            if known.lifecycle_stage == "deleted":  # else it takes no run
+                client.restore_experiment(known.experiment_id)
             return known.experiment_id
         # A server knows where files belong; a database would use the working directory, and takes no relative path.
         folder = store.home.absolute() / "artifacts" / metric_key(environment)

@@ -62,6 +62,8 @@ def test_a_clear_difference_is_found_and_stored_run_by_run(tmp_path: Path, home:
     assert found["low"] < found["gain"] < found["high"] < 0 and found["p"] == pytest.approx(2 / 70)
     assert {(row["arm"], row["number"]) for row in found["runs"]} == {(arm, n) for arm in "AB" for n in (1, 2, 3, 4)}
     assert len({row["seed"] for row in found["runs"]}) == 8, "fresh training seeds"
+    with pytest.raises(Refused, match="were compared with 4v4 runs: --more"):
+        ready("baseline", '{"x": 90}', tmp_path / "noisy", runs=6)
     folder = home / ".comparisons/noisy/0001"
     assert json.loads((folder / "comparison.json").read_text()) == found
     assert all((Path(row["directory"]) / "log.txt").is_file() for row in found["runs"])

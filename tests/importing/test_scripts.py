@@ -112,6 +112,11 @@ def test_what_the_constructor_gets_is_searched_and_the_class_of_the_environment_
         imported(str(script))
 
 
+def test_what_is_given_by_place_stays_as_it_is(script: Path) -> None:
+    script.write_text(SCRIPT.replace("env, learning_rate=args.lr, gamma=GAMMA,", "env, 1e-3, gamma=GAMMA,"))
+    assert {*read(script)[1]["space"]} == {"gamma", "n_steps"}
+
+
 def test_an_id_is_judged_as_the_script_makes_it(tmp_path: Path) -> None:
     own = {"id": "maze:maze/Maze-v0", "kwargs": {"size": 3}}
     for made, judged in (('"CartPole-v1"', {"id": "CartPole-v1"}), ('gym.make("maze/Maze-v0", size=3)', own)):

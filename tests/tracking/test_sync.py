@@ -237,7 +237,7 @@ def test_what_is_stated_goes_before_the_environment_and_that_before_the_home(
     assert str(theirs) == "https://team.example.org/mlflow", "without its password"
     assert locate("http://localhost:5000", tmp_path) == Store("http://localhost:5000", tmp_path)
     assert locate("off", tmp_path) is None
-    for stated in ("./mlruns", "file:///tmp/mlruns", "sqlite:///:memory:"):  # which keep nothing
+    for stated in ("./mlruns", "file:///tmp/mlruns", "sqlite:///:memory:", "sqlite://mlflow.db"):  # which keep nothing
         with pytest.raises(Refused, match="sqlite:////"):
             locate(stated, tmp_path)
 

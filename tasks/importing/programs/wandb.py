@@ -25,6 +25,7 @@ class Settings(dict[str, Any]):
         super().__setitem__(name, _OWN.get(name, value))
 
     __setattr__ = __setitem__
+    as_dict = dict.copy
 
     def __getattr__(self, name: str) -> Any:
         if name in self:

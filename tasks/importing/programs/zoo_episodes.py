@@ -16,8 +16,11 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 ALGORITHM, ENVIRONMENT, FOLDER, SEED, EPISODES = sys.argv[1:6]
 
-_, model_path, log_path = get_model_path(1, FOLDER, ALGORITHM, ENVIRONMENT)
-hyperparams, statistics = rl_zoo3.get_saved_hyperparams(f"{log_path}/{ENVIRONMENT}", test_mode=True)
+NAME = ENVIRONMENT.replace("/", "-")
+"""As RL Zoo calls its files."""
+
+_, model_path, log_path = get_model_path(1, FOLDER, ALGORITHM, NAME)
+hyperparams, statistics = rl_zoo3.get_saved_hyperparams(f"{log_path}/{NAME}", test_mode=True)
 env = rl_zoo3.create_test_env(
     ENVIRONMENT, stats_path=statistics, seed=int(SEED), should_render=False, hyperparams=hyperparams
 )
