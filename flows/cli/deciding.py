@@ -21,6 +21,7 @@ from flows.views.terminal import clean, tell
 from tasks.editing.edits import patched
 from tasks.store import approval, campaign_lock, inbox
 from tasks.store.ledger import Ledger
+from tasks.system.redact import scrub_text
 from tasks.trial import best
 
 FORMS = ("", "a b", "a b on", "a b train eval", "optuna train eval", "b optuna train eval", "rl-zoo")
@@ -172,6 +173,7 @@ def propose(
         program = patched(program, edit) if edit else program
         what = f"--diff {diff}, applied to trial {base}'s program"
         files = patched(program, placed(read_diff(diff, "--diff"), what, program, ledger.environment.editable))
+    rationale = scrub_text(rationale)
     name = inbox.add(ledger.path, inbox.InboxProposal(values, files, rationale, base))
     ledger.event("idea", inbox=name, rationale=rationale)
     document = {"campaign": campaign, "inbox": name, "params": complete}

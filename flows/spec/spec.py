@@ -63,9 +63,14 @@ def parsed(value: Any) -> Any:
 
 def _table(value: Any) -> Any:
     value = parsed(value)
-    if isinstance(value, dict) and None in value.values():
+    if isinstance(value, dict) and _has_null(value):
         raise ValueError("null is no value: leave the key out")  # spec.toml could not hold it
     return value
+
+
+def _has_null(value: Any) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return value is None or any(map(_has_null, inner))
 
 
 def _moment(time: str | None) -> str | None:

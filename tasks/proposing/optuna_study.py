@@ -15,6 +15,9 @@ from optuna.trial import TrialState, create_trial
 from environments.space import Choice, Float, Int, Parameter
 from tasks.proposing.points import ASKS, Observations, Point, places_of, points_at
 
+WIDE = 10**5
+"""Integers beyond which a range is one of numbers: Optuna's Gaussian process makes a list of them."""
+
 
 def answers(seen: Observations, sampler: type[BaseSampler], **options: Any) -> Iterator[Point]:
     """A sampler's next points; each counts as under way when the next one is asked for."""
@@ -51,9 +54,9 @@ def study(seen: Observations, values: Sequence[float], sampler: type[BaseSampler
 
 def distribution(parameter: Parameter) -> BaseDistribution:
     """A parameter in Optuna's terms: numbers as they are, a choice by rank."""
-    if isinstance(parameter, Float):
-        return FloatDistribution(parameter.low, parameter.high, log=parameter.log)
-    if isinstance(parameter, Int):
+    if isinstance(parameter, Int) and parameter.high - parameter.low < WIDE:
         return IntDistribution(parameter.low, parameter.high, log=parameter.log)
+    if isinstance(parameter, Float | Int):
+        return FloatDistribution(parameter.low, parameter.high, log=parameter.log)
     ranks = range(len(parameter.values))
     return IntDistribution(0, ranks[-1]) if parameter.is_ordered else CategoricalDistribution(tuple(ranks))

@@ -48,6 +48,7 @@ def hold(ledger: Ledger, flow_run_id: str | None = None, **facts: object) -> Ite
         try:
             with interrupt.deferred():
                 yield
+            stop_file.unlink(missing_ok=True)  # it has ended as asked: a retry of the same run goes on
         except KeyboardInterrupt:
             if not asked_to_stop(ledger):
                 raise

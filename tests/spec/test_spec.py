@@ -31,7 +31,7 @@ def spec(**options: Any) -> CampaignSpec:
         ({"trails": 3}, "trails: unknown key. Did you mean 'trials'?"),
         ({"advanced": {"rulee": "greedy"}}, "rulee: unknown key. Did you mean 'rule'?"),
         ({"advanced": {"max_usd": float("inf")}}, "advanced.max_usd: Input should be less than or equal to"),
-        ({"advanced": {"options": {"a": None}}}, "advanced.options: null is no value: leave the key out"),
+        ({"advanced": {"options": {"a": [{"b": None}]}}}, "advanced.options: null is no value: leave the key out"),
     ],
 )  # fmt: skip
 def test_a_bad_value_is_refused_with_its_key(options: dict[str, Any], why: str) -> None:

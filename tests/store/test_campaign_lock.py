@@ -93,12 +93,16 @@ def test_another_process_of_the_same_flow_run_waits_for_the_end_of_the_first(led
 def test_a_request_to_stop_holds_until_a_process_has_come_to_it_or_a_person_begins_another(
     ledger: Ledger, then: str
 ) -> None:
-    with campaign_lock.hold(ledger, "f-1"):
+    with suppress(RuntimeError), campaign_lock.hold(ledger, "f-1"):
         assert not campaign_lock.asked_to_stop(ledger)
-        (ledger.path / STOP).touch()  # and it is killed
+        (ledger.path / STOP).touch()
+        raise RuntimeError("it is killed")
     flow_run = "f-1" if then == "killed" else "f-2"
     with suppress(KeyboardInterrupt), campaign_lock.hold(ledger, flow_run):
         assert campaign_lock.asked_to_stop(ledger) == (then == "killed")
         raise KeyboardInterrupt
     with campaign_lock.hold(ledger, flow_run):
         assert not campaign_lock.asked_to_stop(ledger), "it has come to it"
+        (ledger.path / STOP).touch()
+    with campaign_lock.hold(ledger, flow_run):
+        assert not campaign_lock.asked_to_stop(ledger), "it ended as asked, and is retried"
