@@ -66,10 +66,6 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     uncertified = None if how == "running" or is_tested else _uncertified(ledger)
     ships = _shipped(ledger, history, own, how)
     now = under_way(ledger, history) if how == "running" else {"under_way": [], "certifying": None}
-    last, transfers = of_certificate(own[-1]) if own else None, [of_certificate(one) for one in every if one.elsewhere]
-    rows_elsewhere = [
-        {"name": one["where"], "passed": one["passed"], "words": one["words"]} for one in (last, *transfers) if one
-    ]
     return {
         "campaign": campaign.name, "campaign_id": campaign.campaign_id, "environment": campaign.environment,
         "folder": str(ledger.path.absolute()),
@@ -83,12 +79,11 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "baseline": _scored(history, baseline(history)),
         "champion": of_champion(history, champion, own),
         **ships,
-        "certificate": last,
+        "certificate": of_certificate(own[-1]) if own else None,
         "reserved": _reserved(ledger, history),
         "uncertified": uncertified,
         "ablation": _ablation(ledger, own),
-        "transfers": transfers,
-        "elsewhere": {"rows": rows_elsewhere} if transfers else None,
+        "transfers": [of_certificate(one) for one in every if one.elsewhere],
         "cancelled": {"due": sum(run.due is not None for trial in history for run in trial.runs)},
         "imported": _imported(ledger),
         "trials": list(rows(history, own)),

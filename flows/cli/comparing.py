@@ -270,9 +270,7 @@ def declare(question: Question, counts: Counts | None, isolation: Isolation) -> 
                 file_trees.remove(folder)
                 has = Counter(job.arm for job in earlier.declared.jobs)
                 if counts and (counts[0] > has["a"] or counts[1] > has["b"]):
-                    raise Refused(
-                        f"they were compared with {has['a']}v{has['b']} runs: --more 4 adds four each"
-                    )
+                    raise Refused(f"they were compared with {has['a']}v{has['b']} runs: --more 4 adds four each")
                 return earlier
         new = Declaration(question.overrides, {**stage.sides}, digest)
         return Match(stage, new).with_more(counts or ((FEWEST, FEWEST) if problem.deterministic else RUNS))

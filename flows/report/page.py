@@ -7,10 +7,9 @@ or a model is escaped by the template engine, and secrets are redacted in the wh
 from __future__ import annotations
 
 import base64
-import json
 import shlex
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,14 +29,14 @@ from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.system.redact import clean
-from tasks.trial import History, Trial, baseline
+from tasks.trial import Trial, baseline
 
 TEMPLATES = Path(__file__).parent / "templates"
-REPORT, TIMELINE, INDEX, PICTURE = "report.html", "timeline.json", "index.html", "progress.png"
+REPORT, INDEX, PICTURE = "report.html", "index.html", "progress.png"
 
 
 def write_report(ledger: Ledger, ending: status.CampaignEnd | None = None) -> str:
-    """Write a campaign's report.html, timeline.json and progress.png; returns the report as Markdown, with the picture.
+    """Write a campaign's report.html and progress.png; returns the report as Markdown, with the picture.
 
     The page of all campaigns follows unless this one is running.
 
@@ -46,40 +45,11 @@ def write_report(ledger: Ledger, ending: status.CampaignEnd | None = None) -> st
     """
     facts = Facts.of(ledger, ending)
     write_atomic(ledger.path / REPORT, html(facts))
-    write_atomic(ledger.path / TIMELINE, shareable(json.dumps(_trace(facts.history, ledger.events()))))
     write_atomic(ledger.path / PICTURE, picture := canvas.png(facts.progress))
     if not facts.is_running:
         write_index({ledger.campaign.name: facts.document["state"]})
     short = render("report.md", facts=facts, trials=_trials(facts))
     return f"{short}\n\n![progress](data:image/png;base64,{base64.b64encode(picture).decode()})\n"
-
-
-def _trace(history: History, events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What each slot did when, for Perfetto (ui.perfetto.dev), in the trace event format: microseconds of Unix time.
-
-    Told of a slot that was given back, by how long it was used; of one that a kill has freed nothing is.
-    """
-    verdicts = {trial.number: {"verdict": trial.verdict.kind, "score": trial.score.value} for trial in history}
-    tracks, slices, purpose = dict[str, int](), list[dict[str, Any]](), ""
-    for event in events:
-        match event["event"]:
-            case "certify":
-                purpose = ", certificate"
-            case "certified" | "life":
-                purpose = ""
-            case "slot free":
-                work = {name: event[name] for name in ("start", "train", "judge") if name in event}
-                seconds, number = sum(work.values()), event["number"]
-                track = " on ".join(filter(None, (event["slot"], event.get("on", ""))))
-                slices.append(
-                    {"ph": "X", "pid": 1, "tid": tracks.setdefault(track, len(tracks) + 1)}
-                    | {"ts": round((event["time"] - seconds) * 1e6), "dur": round(seconds * 1e6)}
-                    | {"name": f"trial {number}{purpose}", "cat": max(work, key=work.__getitem__, default="none")}
-                    | {"args": work | verdicts.get(number, {})}
-                )
-    about = {"ph": "M", "pid": 1, "name": "thread_name"}
-    names = [about | {"tid": tid, "args": {"name": track}} for track, tid in tracks.items()]
-    return {"displayTimeUnit": "ms", "traceEvents": [*names, *slices]}
 
 
 def record_episode(ledger: Ledger, isolation: str, allow_unsandboxed: bool = False) -> None:

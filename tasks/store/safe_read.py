@@ -27,7 +27,7 @@ SENT_NAME = re.compile(r"[\w.@+=,()\[\] -]+(/[\w.@+=,()\[\] -]+)*")
 NAME_BYTES, REASON_CHARACTERS = 512, 500
 MODEL_FILE = "mlmodel"
 """MLflow loads a folder with a file of this name as a model, by code that the file names: none comes from a trial."""
-OF_CAMPAIGN = ("report.html", "timeline.json", "progress.png", "episode.gif", "results.tsv", "spec.toml")
+OF_CAMPAIGN = ("report.html", "progress.png", "episode.gif", "results.tsv", "spec.toml")
 
 
 @contextmanager

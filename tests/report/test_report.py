@@ -1,15 +1,13 @@
-"""The report: what a reader finds in it, the timeline beside it, and the page of all campaigns."""
+"""The report: what a reader finds in it, and the page of all campaigns."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ from flows.engine.certifying import store
 from flows.report import page
 from flows.report.facts import Facts
 from flows.report.figures import FEWEST, importances, slices
-from flows.report.page import TIMELINE, write_index, write_report
+from flows.report.page import write_index, write_report
 from flows.status import CampaignEnd, summaries
 from tasks.store.ledger import Ledger
 from tasks.trial import History, Verdict
@@ -109,28 +107,6 @@ def test_what_befell_a_campaign_is_told_in_words(tmp_path: Path, home: Path) -> 
     )
 
 
-def test_what_a_slot_did_is_a_slice_and_what_a_kill_cut_off_is_none(tmp_path: Path, home: Path) -> None:
-    ledger = filled(created(tmp_path), search(3))
-    for number, slot in ((0, "cpu-0"), (1, "cpu-1")):
-        ledger.event("slot", number=number, slot=slot)
-    ledger.event("slot free", number=0, slot="cpu-0", start=1.0, train=18.0)
-    ledger.event("life", pid=1)  # the other slot was never given back
-    ledger.event("certify", look=1, champion=1, runs=3)
-    ledger.event("slot", number=1, slot="cpu-1")
-    ledger.event("slot free", number=1, slot="cpu-1", judge=1.0)
-
-    write_report(ledger)
-
-    read: dict[str, Any] = json.loads((ledger.path / TIMELINE).read_text())
-    slices = [event for event in read["traceEvents"] if event["ph"] == "X"]
-    assert [(event["name"], event["cat"]) for event in slices] == [
-        ("trial 0", "train"), ("trial 1, certificate", "judge"),
-    ]  # fmt: skip
-    assert all(event["ts"] > 0 and event["dur"] >= 0 for event in slices)
-    named = {event["tid"]: event["args"]["name"] for event in read["traceEvents"] if event["ph"] == "M"}
-    assert [named[event["tid"]] for event in slices] == ["cpu-0", "cpu-1"]
-
-
 def links(page: Page) -> set[str]:
     return {str(attributes.get("href")) for tag, attributes in page.tags if tag == "a"}
 
@@ -215,7 +191,7 @@ def test_no_page_holds_a_key_nor_half_of_one_nor_the_users_own_folder_nor_what_h
 
     markdown = write_report(ledger, FINISHED)
 
-    written = [ledger.path / "timeline.json", *home.glob("**/*.html")]
+    written = [*home.glob("**/*.html")]
     assert {path.name for path in written} >= {"report.html", "index.html"}
     for text in (markdown, *(path.read_text() for path in written)):
         assert not [key for key in KEYS.values() if key[:8] in text or key[-8:] in text]
