@@ -13,8 +13,8 @@ from tasks.trial import TWENTIETHS, Curve
 
 MOST_STEPS = 2**53
 """Reports of more steps are ignored: a float does not hold such a number exactly."""
-PROGRESS_LIMIT = 16 * 2**20
-"""Bytes of reports between two looks beyond which a program is stopped; the whole file counts into `out_gb`."""
+PROGRESS_LIMIT = 4 * 2**20
+"""Bytes that one look reads, in a second or two; the next one reads on. The whole file counts into `out_gb`."""
 REASON_CHARACTERS = 500
 
 
@@ -50,7 +50,7 @@ class Progress:
         self.curve += (self.reported,) * (min(twentieths, TWENTIETHS) - len(self.curve))
 
     def read(self) -> None:
-        """Read the new complete lines. Raises Misbehaved when one is not a report, or there are far too many."""
+        """Read new complete lines, as many as a look may. Raises Misbehaved when one is not a report."""
         try:
             with safe_open.open_file(self._path) as file:
                 file.seek(self._offset)
@@ -59,9 +59,9 @@ class Progress:
             return
         except OSError as fault:
             raise Misbehaved(f"out/progress.jsonl cannot be read ({fault.strerror}): it must be a file") from fault
-        if len(new) >= PROGRESS_LIMIT:
-            raise Misbehaved(f"wrote more than {PROGRESS_LIMIT // 2**20} MiB at once to out/progress.jsonl")
         complete = new[: new.rfind(b"\n") + 1]
+        if len(new) == PROGRESS_LIMIT and not complete:
+            raise Misbehaved(f"out/progress.jsonl has a line of more than {PROGRESS_LIMIT // 2**20} MiB")
         self._offset += len(complete)
         for line in complete.splitlines():
             self.count += 1

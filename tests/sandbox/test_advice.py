@@ -244,17 +244,16 @@ def test_a_reason_and_a_note_are_each_one_clean_line_without_secrets_and_of_boun
         assert "canary" not in said and len(said) < REASON_CHARACTERS + 40
 
 
-def test_a_run_may_report_for_days_and_not_without_end_at_once(tmp_path: Path) -> None:
+def test_a_run_may_report_for_days_and_a_look_reads_a_part(tmp_path: Path) -> None:
     file = tmp_path / "progress.jsonl"
     progress, report = Progress(file, "loss"), json.dumps({"step": 1, "note": "x" * 2**20}) + "\n"
-    for _ in range(3):
-        with file.open("a") as reports:
-            reports.write(report * 7)
-        progress.read()
-    assert progress.count == 21 and file.stat().st_size > PROGRESS_LIMIT
     with file.open("a") as reports:
-        reports.write(report * 17)
-    with pytest.raises(Misbehaved, match="MiB at once"):
+        reports.write(report * 7)
+    counts = [progress.read() or progress.count for _ in range(4)]
+    assert counts == [3, 6, 7, 7] and file.stat().st_size > PROGRESS_LIMIT
+    with file.open("a") as reports:
+        reports.write("x" * PROGRESS_LIMIT)
+    with pytest.raises(Misbehaved, match="a line of more than"):
         progress.read()
 
 
