@@ -31,7 +31,7 @@ from tests.support.ledgers import created
 from tests.support.prefect_api import ask, prefect_at, set_state
 from tests.support.processes import wait_for
 from tests.support.servers import prefect_server
-from tests.support.toy import SANDBOX
+from tests.support.toy import SANDBOX, quadratic, start
 from tests.support.workers import launches
 
 KEY = TaskKey("abc123", "0011223344556677", 7)
@@ -228,3 +228,12 @@ def test_a_run_that_is_done_under_another_path_and_home_comes_back_to_its_campai
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(home))
     score = json.loads(json.loads((ledger.results / f"{at}/evaluate").read_text())["result"])
     assert score["data"]["value"] == 2.25
+
+
+def test_a_campaign_whose_launch_fails_for_good_ends_with_the_reason(api: str, home: Path, tmp_path: Path) -> None:
+    folder, night = quadratic(tmp_path / "quad"), home / "night"
+    parent = start("run", str(folder), "--name", "night", "--launch", DEPLOYMENT, "--tracking", "off", server=api)
+    (launch,) = wait_for(lambda: launches(night, "asked"))
+    set_state(api, launch["flow_run_id"], type="FAILED", message="no such storage")
+    said, _ = parent.communicate(timeout=200)
+    assert parent.returncode == 1 and "it failed: no such storage" in said and "Traceback" not in said, said
