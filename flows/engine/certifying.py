@@ -15,7 +15,6 @@ from environments.score import Score
 from flows.engine import stopping
 from flows.engine.attempt import Measurement
 from flows.engine.night import Night, bench_of
-from flows.engine.recovery import heed_the_server
 from flows.engine.stopping import ASKED, Stop
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.spec import runs_in_time
@@ -323,8 +322,8 @@ def _side_by_side(
         while len(night.running) >= night.spec.parallel:
             night.wait()
         interrupt.check()
-        heed_the_server()
-        if campaign_lock.asked_to_stop(night.ledger) or stopping.full(night.ledger.path):
+        night.heed()
+        if night.pause or campaign_lock.asked_to_stop(night.ledger) or stopping.full(night.ledger.path):
             break
         made.append(measure(night, plan, bench=bench))
     while night.running:

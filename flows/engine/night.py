@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from prefect import State, get_run_logger, runtime
+from prefect.exceptions import Pause
 from prefect.states import Completed, Failed
 
 from environments import Environment
@@ -65,6 +66,8 @@ class Night:
         """The runs that are under way."""
         self.nothing_for: tuple[object, ...] = ()
         """What was known when there was last nothing to propose: nobody is asked again before it changes."""
+        self.pause: Pause | None = None
+        """What a person has asked the server for: nothing new begins, and it ends so."""
         self.ending = ASKED
         """How it ends, which the block of `opened` says."""
 
@@ -114,6 +117,8 @@ class Night:
         interrupt.check()
         if all(one.is_running for one in under_way):
             self.wait()
+        if not under_way:
+            self.heed()
         return [one for one in under_way if not one.is_running]
 
     def wait(self) -> None:
@@ -125,7 +130,11 @@ class Night:
     def remember(self, history: History) -> None:
         self.history = history
         run_log.decided(history)
-        heed_the_server()
+        self.heed()
+
+    def heed(self) -> None:
+        """See whether a person has paused it, or cancelled it without a worker. Raises KeyboardInterrupt: it was."""
+        self.pause = self.pause or heed_the_server()
 
     @property
     def state(self) -> State[str]:
@@ -191,3 +200,5 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
             run_log.end(ledger, night.history, ending.reason)
             recording.close(lambda: sync(ledger, store, ending.state).problem)  # with certificate and final picture
         ledger.event("end", state=ending.state, reason=ending.reason)
+        if night.pause:
+            raise night.pause

@@ -29,15 +29,21 @@ def cancellable() -> Iterator[None]:
     """Let a flow that a person cancels or stops end as Cancelled, and not as Crashed, which would be resumed.
 
     A worker ends the process by SIGTERM, and writes Cancelled itself once that has ended. A run without one, such as of
-    a terminal, writes it here, and Abort ends the flow without another state.
+    a terminal, writes it here, and Abort ends the flow without another state. A pause is said once more, after the last
+    heartbeat: else its silence would be taken for a death.
     """
     try:
         yield
+    except Pause as paused:
+        said: State[Any] = paused.state  # type: ignore[assignment]  # see heed_the_server
+        with suppress(*AWAY), impatient_client(BUSY_RETRIES) as client:
+            client.set_flow_run_state(UUID(str(runtime.flow_run.id)), said.fresh_copy(), force=True)
+        raise
     except (KeyboardInterrupt, TerminationSignal) as ending:
         with suppress(*AWAY), impatient_client(BUSY_RETRIES) as client:
             run = client.read_flow_run(UUID(str(runtime.flow_run.id)))
             state = run.state
-            is_asked = state is not None and (state.is_cancelling() or state.is_cancelled() or state.is_paused())
+            is_asked = state is not None and (_is_called_off(state) or state.is_paused())
             if isinstance(ending, StoppedForGood) or (is_asked and runtime.deployment.id is None):
                 cancelled: State[Any] = Cancelled(message=ENDED)
                 client.set_flow_run_state(run.id, cancelled, force=True)
@@ -47,19 +53,24 @@ def cancellable() -> Iterator[None]:
         raise
 
 
-def heed_the_server() -> None:
-    """End the flow run if a person has paused it meanwhile, or cancelled one that no worker ends.
+def heed_the_server() -> Pause | None:
+    """The pause, after which Resume goes on, that a person has asked for meanwhile; None without one.
 
     Raises:
-        Pause: Resume goes on.
-        KeyboardInterrupt: it was cancelled, or paused without a deployment, so that nobody could resume it.
+        KeyboardInterrupt: it was cancelled, and no worker ends it; its pause took too long, which is Failed; or it was
+            paused without a deployment, so that nobody could resume it.
     """
     with suppress(*AWAY), impatient_client() as client:  # no trial waits for a server that is away
         state = client.read_flow_run(UUID(str(runtime.flow_run.id))).state
         if state is not None and state.is_paused() and runtime.deployment.id:
-            raise Pause(state=state)
-        if state is not None and (state.is_paused() or state.is_cancelling() or state.is_cancelled()):
+            return Pause(state=state)
+        if state is not None and (state.is_paused() or _is_called_off(state)):
             raise KeyboardInterrupt
+    return None
+
+
+def _is_called_off(state: State[Any]) -> bool:
+    return state.is_cancelling() or state.is_cancelled() or state.is_failed()
 
 
 def crash_earlier_runs(ledger: Ledger, own: str | None) -> None:

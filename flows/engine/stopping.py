@@ -37,7 +37,7 @@ NOTHING_LEFT = Stop("finished", "the proposer has nothing left to try")
 def reached(night: Night, under_way: Sequence[Attempt], only: int | None = None) -> Stop | None:
     """Why no trial may follow those under way; None if one may. (only: the one trial that is run again)"""
     spec, ledger, history = night.spec, night.ledger, night.history
-    if campaign_lock.asked_to_stop(night.ledger):
+    if night.pause or campaign_lock.asked_to_stop(night.ledger):
         return ASKED
     if ledger.pending_attempts().keys() - {one.number for one in under_way}:
         return full(ledger.path)

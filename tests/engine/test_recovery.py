@@ -36,7 +36,8 @@ def interrupted(
             if signalled:
                 os.kill(os.getpid(), signal.SIGTERM)
                 interrupt.wait(10)
-            heed_the_server()
+            if pause := heed_the_server():
+                raise pause
 
     with prefect_at(server), pytest.raises(BaseException) as ended:  # noqa: PT011 (Abort, Pause and Ctrl-C)
         night()
@@ -53,6 +54,7 @@ def interrupted(
         (None, False, True, False, "CRASHED"),
         ("CANCELLING", False, True, True, "CANCELLING"),  # its worker writes the end
         ("PAUSED", False, False, True, "PAUSED"),
+        ("FAILED", False, False, True, "FAILED"),  # a pause that took too long
     ],
 )
 def test_a_run_ends_as_a_person_asked_and_else_as_crashed(
