@@ -30,7 +30,7 @@ Prompt = list[dict[str, str]]
 """Chat messages."""
 Task = tuple[Prompt, Callable[[str], float | None]]
 """A question's prompt, and the reward of a completion; None where none is given."""
-ASKED = ("id", "question", "answer", "source")
+ASKED = ("id", "question", "answer")
 """The keys of a question's line that are not given to a reward by name."""
 
 

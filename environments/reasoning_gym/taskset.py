@@ -9,7 +9,7 @@ from typing import Any
 import reasoning_gym
 
 TAGS = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
 scorer = lru_cache(reasoning_gym.get_score_answer_fn)
 
 
@@ -24,5 +24,5 @@ def given(completion: str, answer: str) -> str:
     if tagged := TAGS.findall(completion):
         return str(tagged[-1]).strip()
     if NUMBER.fullmatch(answer):
-        return next(reversed(NUMBER.findall(completion)), "")
+        return next(reversed(NUMBER.findall(completion)), "").replace(",", "")
     return completion.strip().rpartition("\n")[2].strip(" .")

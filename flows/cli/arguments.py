@@ -79,6 +79,8 @@ def parse_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
+            if text in ("True", "False", "None"):
+                raise Refused(f"--set {setting}: TOML has true and false, and no None") from None
             value = text
         plugin, dot, name = key.partition(".")
         if dot and plugin in OF_PLUGINS:

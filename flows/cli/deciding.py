@@ -121,9 +121,9 @@ def compare(
         if rl_zoo:
             question = own_script.of_rl_zoo(rl_zoo, minutes, draft, overrides)
         elif train:
-            named = own_script.of_study(optuna, b) if optuna else ((str(a), str(a)), (str(b), str(b)))
+            named, down = own_script.of_study(optuna, b) if optuna else (((str(a), str(a)), (str(b), str(b))), False)
             question = own_script.question(
-                train, eval_, *named, draft, overrides, folder=Path.cwd(), minutes=minutes, minimize=minimize
+                train, eval_, *named, draft, overrides, folder=Path.cwd(), minutes=minutes, minimize=minimize or down
             )
         elif a and b:
             question = single_runs.between(a, b, on, overrides, trust)

@@ -131,8 +131,9 @@ def _side(arm: str, name: str, text: str, wanted: Set[str], folder: Path, projec
     return Side(name, params)
 
 
-def of_study(place: str, b: str | None) -> tuple[Named, Named]:
-    """The best trial of an Optuna study against its median trial, or against `b`: a file, JSON, or `default`.
+def of_study(place: str, b: str | None) -> tuple[tuple[Named, Named], bool]:
+    """The best trial of an Optuna study against its median trial, or against `b`: a file, JSON, or `default`; and
+    whether it minimises.
 
     A seed among the parameters is left out, since a run has its own. Refused if none is finished.
     """
@@ -147,8 +148,10 @@ def of_study(place: str, b: str | None) -> tuple[Named, Named]:
     if not trials:
         raise Refused(f"--optuna: study {study.study_name!r} has no finished trial")
     if b is None:
-        return side(0, "the best"), side(len(trials) // 2, "the median")
-    return side(0, "the best"), ("the script's own values", "{}") if b == "default" else (b, b)
+        other = side(len(trials) // 2, "the median")
+    else:
+        other = ("the script's own values", "{}") if b == "default" else (b, b)
+    return (side(0, "the best"), other), study.direction.name == "MINIMIZE"
 
 
 def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Value]) -> Question:

@@ -20,7 +20,7 @@ from tasks.propose import Nothing
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief
 from tasks.proposing.validation import ProposalChecks, champions_files
-from tasks.spending import note_bought
+from tasks.spending import BOUGHT, note_bought
 from tasks.store import campaign_lock, inbox
 from tasks.store.earlier_campaigns import lessons
 from tasks.task_key import TaskKey
@@ -89,6 +89,7 @@ def _brief(
     spec, ledger, history = night.spec, night.ledger, night.history
     pending = {one.number: one.proposal for one in under_way}
     reserve = spec.time_for_the_certificate(ledger.environment, history)
+    bought = sum(event["event"] == BOUGHT for event in ledger.events())  # in vain: a resumed campaign asks anew
     left = replace(
         night.money.left_for_models(history, len(pending)),
         trials=max(spec.trials - budgets_used(history), 0.0),
@@ -98,7 +99,7 @@ def _brief(
         ledger.environment.space,
         history,
         {one.number: one.proposal for one in _waiting(parked)} | pending,
-        ledger.seed("propose", key),
+        ledger.seed("propose", key) + bought,
         problem=ledger.environment,
         files=champions_files(ledger.environment, ledger.program, history),
         earlier=lessons(ledger.path),

@@ -74,7 +74,7 @@ def _is_called_off(state: State[Any]) -> bool:
 
 
 def crash_earlier_runs(ledger: Ledger, own: str | None) -> None:
-    """Mark flow runs of earlier lives, and all their task runs, Crashed where the server still shows them as running.
+    """Mark flow runs of earlier lives Cancelled, and all their task runs Crashed, where they still seem to run.
 
     The caller holds the campaign's lock and has begun no task yet, so they are dead. Runs that this server does not
     know are none of its results.
@@ -87,6 +87,6 @@ def crash_earlier_runs(ledger: Ledger, own: str | None) -> None:
             client.set_task_run_state(task_run.id, Crashed(message="its process was killed"), force=True)
         for run in client.read_flow_runs(flow_run_filter=runs):
             if str(run.id) != own and run.state is not None and not run.state.is_final():
-                end = Cancelled if run.state.is_cancelling() else Crashed
-                ended: State[Any] = end(message="its process was killed; the campaign goes on in another run")
+                # Crashed, it would be resumed beside this one.
+                ended: State[Any] = Cancelled(message="its process was killed; the campaign goes on in another run")
                 client.set_flow_run_state(run.id, ended, force=True)

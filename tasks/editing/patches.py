@@ -57,7 +57,17 @@ def patched(before: Mapping[str, str], diff: str, editable: Sequence[str] | None
 
 
 def patched_by_text(before: Mapping[str, str], diff: str, editable: Sequence[str]) -> dict[str, str]:
-    """The same of anybody's diff: by its numbers if all are right, else by its old lines alone."""
+    """The same of anybody's diff: by its numbers if all are right, else by its old lines alone.
+
+    A file whose last line has no end stays so: hardly a model writes that as git wants it.
+    """
+    bare = {name for name, text in before.items() if text and text[-1] != "\n" and "\n\\ No newline" not in diff}
+    before = {name: text + "\n" * (name in bare) for name, text in before.items()}
+    after = _patched_by_text(before, diff, editable)
+    return {name: text.removesuffix("\n") if name in bare else text for name, text in after.items()}
+
+
+def _patched_by_text(before: Mapping[str, str], diff: str, editable: Sequence[str]) -> dict[str, str]:
     # With --recount, git takes the head of a second file for lines of the first, unless a line like this is between.
     marked = diff if "diff --git " in diff else BARE_HEAD.sub("diff -u\n", diff)
     with suppress(EditFailed):

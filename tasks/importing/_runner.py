@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -77,13 +78,14 @@ def imported(
         "own": dict.fromkeys(seeds, "seed") | how.get("own", {}),
         "defaults": {each: one["default"] for each, one in keys.get("space", {}).items()},
     }  # fmt: skip
+    word = shlex.quote(place.replace("{", "{{").replace("}", "}}"))  # of a command with placeholders
     judged: dict[str, Any] = {"judge": "command", "command": {"eval_cmd": "cp {out}/result.json {result}"}}
     player = list[str]()
     if control:
         judged, player = {"judge": "control", "control": control, "device": "cpu"}, ["act.py"]
     stated = {
         "title": name, "metric": ours, "budget_seconds": BUDGET_SECONDS, "python": python_of(program) or None,
-        "trainer": "command", "train_cmd": f"python train.py {place}" if script else "python train.py",
+        "trainer": "command", "train_cmd": f"python train.py {word}" if script else "python train.py",
         "program": ["train.py", "run.json", "standin", REPOSITORY, *player], "editable": [place] if script else [],
         "space": {each: one.table for each, one in parameters.items() if one.table},
         "fixed": {each: one.fixed for each, one in parameters.items() if not one.table} or None,

@@ -48,7 +48,10 @@ class Account(ModelOptions):
         """Most tokens of one answer. Thoughts count, so a model that is known for them has more."""
         if self.max_output_tokens is not None:
             return self.max_output_tokens
-        return THINKING_TOKENS if litellm_client.litellm().supports_reasoning(model=self.model) else ANSWER_TOKENS
+        library = litellm_client.litellm()
+        known = library.model_cost.get(self.model) or library.model_cost.get(self.model.partition("/")[2]) or {}
+        most = THINKING_TOKENS if library.supports_reasoning(model=self.model) else ANSWER_TOKENS
+        return min(most, known.get("max_output_tokens") or most)
 
     @property
     def answer_seconds(self) -> float:

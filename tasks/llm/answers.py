@@ -31,6 +31,9 @@ FAULTS, STARTS = 20, 200
 OPENING, CLOSING = re.compile(r"\s*<think(?:ing)?>"), re.compile(r"</think(?:ing)?>")
 TAG = re.compile(r"<(/?)think(?:ing)?>([ \t]*$)?", re.MULTILINE)
 JSON_START = re.compile(r"[{\[]")
+CLOSING_FENCE = re.compile(r"^[ \t]*```[ \t]*$|\A\s*```", re.MULTILINE)
+EDIT = re.compile(r"^(?:<{5,}[ \t]*SEARCH\b|diff --git |@@ )", re.MULTILINE)
+"""The beginning of an edit."""
 
 
 class Misread(ValueError):
@@ -74,9 +77,12 @@ def ideas(text: str, brief: Brief) -> list[Suggestion]:
 def headed(text: str, brief: Brief) -> tuple[Suggestion, str]:
     """The JSON object of an answer that changes a program, and the edit behind it, in its lines of the answer."""
     document, end = _stated(text, "rationale")
-    if text.count("```", 0, end) % 2:  # it has a fence of its own
-        end = text.find("```", end) + 3
-    return replace(_idea(document, brief), text=text), "\n" * text.count("\n", 0, end) + text[end:]
+    edit = text[end:]
+    if text.count("```", 0, end) % 2:  # the end of a fence of its own, or of one around both
+        edit = CLOSING_FENCE.sub("", edit, count=1)
+    if EDIT.search(text, 0, end) and not EDIT.search(edit):
+        raise Misread("the edit stands before the JSON object: write the object first, and the edit behind it")
+    return replace(_idea(document, brief), text=text), "\n" * text.count("\n", 0, end) + edit
 
 
 def _values(given: Mapping[str, Any], brief: Brief) -> Params:
@@ -111,7 +117,7 @@ def _documents(text: str) -> Iterator[tuple[Any, int]]:
         if (start := JSON_START.search(text, place)) is None:
             return
         try:
-            document, place = json.JSONDecoder().raw_decode(text, start.start())
+            document, place = json.JSONDecoder(strict=False).raw_decode(text, start.start())
         except (ValueError, RecursionError):
             place = start.end()
             continue

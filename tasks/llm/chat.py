@@ -84,8 +84,8 @@ def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: 
         account.model, base_url, tuple(messages), account.temperature, account.answer_tokens, brief.seed
     )
     kept = REQUEST.validate_json(without_passwords(json.dumps(REQUEST.dump_python(request, mode="json"))))
-    asked = _without_what_is_left(kept)
-    earlier = [one for one in recorded(brief.traces) if one.finish and _without_what_is_left(one.request) == asked]
+    asked = _lasting(kept)
+    earlier = [one for one in recorded(brief.traces) if one.finish and _lasting(one.request) == asked]
     # One from which a secret was taken is not as it came.
     answer = next((one for one in earlier if "[secret" not in one.text), None)
     if answer is None:
@@ -102,10 +102,13 @@ def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: 
     return answer
 
 
-def _without_what_is_left(request: RecordedRequest) -> RecordedRequest:
-    """The request without its minutes and dollars that are left, which are others after a kill."""
-    messages = (replace(one, content=LEFT.sub("", one.content)) for one in request.messages)
-    return replace(request, messages=tuple(messages))
+def _lasting(request: RecordedRequest) -> RecordedRequest:
+    """The request without what is another after a kill: the minutes and dollars that are left, and why answers were
+    refused, which may end with a log.
+    """
+    first, *later = (replace(one, content=LEFT.sub("", one.content)) for one in request.messages)
+    kept = (replace(one, content="") if place and one.role == "user" else one for place, one in enumerate(later))
+    return replace(request, messages=(first, *kept))
 
 
 def _check_limits(account: Account, messages: Sequence[Message], brief: Brief, bought: Usage) -> None:

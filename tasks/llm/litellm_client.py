@@ -49,6 +49,7 @@ def litellm() -> Any:
         needs = f"asking a language model needs the package {missing.name!r}: pip install 'nightshift-rl[llm]'"
         raise Refused(needs) from missing
     module.suppress_debug_info = True
+    module.disable_hf_tokenizer_download = True
     module.drop_params = True  # a temperature that a model does not take is no reason to fail
     module.disable_aiohttp_transport = True  # httpx ends with its request; aiohttp's sessions stay open
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai"):

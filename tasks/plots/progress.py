@@ -125,9 +125,10 @@ def _column(axes: Axes, certificate: Certificate, floor: float) -> None:
     )
     axes.set_xticks([0, 1], [f"{name}\n{number(certificate.mean(arm))}" for arm, name, _ in arms])
     axes.set_xlim(-0.6, 1.6)
-    axes.set_xlabel("fresh runs")
+    axes.set_xlabel("fresh runs" + ", and those of the search" * bool(certificate.reused))
     for x, (arm, _, colour) in enumerate(arms):
-        scores, mean = [score.value for score in certificate.scores(arm)], certificate.mean(arm)
+        runs = [run.score for run in certificate.reused if arm == "baseline"]
+        scores, mean = [score.value for score in (*certificate.scores(arm), *runs)], certificate.mean(arm)
         steps = min(0.16, 0.8 / max(len(scores), 1)) * (np.arange(len(scores)) - (len(scores) - 1) / 2)
         for spot, score in zip(x + steps, scores, strict=True):
             mark: dict[str, Any] = {"marker": "x" if score is None else "D", "markersize": 8 if score is None else 4.5}

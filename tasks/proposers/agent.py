@@ -237,11 +237,13 @@ class Agent(Proposer):
         return Path(self._setting.argv[0]).name
 
     def _key(self, brief: Brief) -> str:
-        """The key under which this request's outcome is stored; the remaining time is no part of it."""
+        """The key under which this request's outcome is stored. The time that is left, and why others were refused, are
+        no part of it: they are others after a kill.
+        """
         trials = [trial.number for trial in brief.history], sorted(brief.pending), sorted(brief.files.items())
-        reasons = [refusal.reason for refusal in brief.refusals]
-        asked = repr((self, brief.seed, trials, brief.rejected, reasons)).encode(errors="replace")
-        return f"{len(reasons) + 1:02d}-{hashlib.sha256(asked).hexdigest()[:8]}"
+        turn = len(brief.refusals) + 1
+        asked = repr((self, brief.seed, trials, brief.rejected, turn)).encode(errors="replace")
+        return f"{turn:02d}-{hashlib.sha256(asked).hexdigest()[:8]}"
 
     def _ask(self, brief: Brief, room: Path, place: Path | None) -> AgentReport:
         """Run it in the folder `room`, and copy the task and its output to `place`."""

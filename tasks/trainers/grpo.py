@@ -227,7 +227,7 @@ def questions(path: Path, prompt: Callable[[str], list[dict[str, str]]]) -> list
     if not path.is_file():
         raise Refused(f"there are no questions at {path}: prepare the environment first")
     rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip()]
-    own = ("id", "question", "answer", "source")
+    own = ("id", "question", "answer")
     return [
         {
             "prompt": prompt(row["question"]), "question": row["question"], "answer": str(row["answer"]),
@@ -355,6 +355,8 @@ def train(config: Config, progress: ProgressFile) -> None:
     if not cuda:  # no more than are granted: threads that share a core lose much
         torch.set_num_threads(config.get("cores", 1))
     torch.manual_seed(config["seed"])  # of the adapters, too
+    if len(rows) < (asked := params.batch_size // params.group_size):
+        raise Refused(f"there are {len(rows)} questions to train on, and a step asks {asked}: lower batch_size")
     model, words, form = load(name, params)
     model.to("cuda" if cuda else "cpu")
     reporter = Reporter(progress, score, on_cpu=not cuda)

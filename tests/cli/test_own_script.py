@@ -151,10 +151,10 @@ def test_the_best_trial_of_a_study_meets_the_median_and_a_searched_seed_is_left_
         study.enqueue_trial({"lr": lr, "seed": seed})
     study.optimize(lambda trial: trial.suggest_float("lr", 0, 30) + 0 * trial.suggest_int("seed", 0, 9), n_trials=3)
     own = [*COMMANDS[:4], *COMMANDS[8:]]
-    code, found = compare(project, *own, "--optuna", "study.db", "--minimize")
+    code, found = compare(project, *own, "--optuna", "study.db")
     assert (code, found["verdict"]) == (0, "better"), found["words"]
     assert [found[arm]["named"] for arm in "ab"] == ["trial 0, the best of 3", "trial 2, the median of 3"]
-    named = own_script.of_study(str(project / "study.db"), "default")
+    named, _ = own_script.of_study(str(project / "study.db"), "default")
     assert [json.loads(text) for _, text in named] == [{"lr": 1.0}, {}]
 
 
@@ -163,6 +163,8 @@ def test_the_best_trial_of_a_study_meets_the_median_and_a_searched_seed_is_left_
     [
         ("loading\nMean reward: 12.50 +/- 3.25", {"score": 12.5}),
         ("Mean return over 100 episodes: 1,213.4.", {"score": 1213.4}),
+        ("mean reward: 12,034.5 +/- 1,076.3", {"score": 12034.5}),
+        ("tensor(195.3, device='cuda:0') ± nan", {"score": 195.3}),
         ("episodes 20\nreturn -1.5e2", {"score": -150.0}),
         ('{"score": 0.25}\n', {"score": 0.25}),
         ('{"units": [1, 0]}\ndone', {"units": [1, 0]}),

@@ -54,8 +54,8 @@ POLL_SECONDS = 0.1
 FIGURE = r"[-+]?(?:(?:(?:\d{1,3}(?:,\d{3})+(?!,?\d)|\d+)\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)(?!\w|\.\w)"
 NUMBER = re.compile(rf"(?<![\w./-])([a-z][\w./-]*)\s*[:=]\s*({FIGURE})", re.I)
 """A number that is printed: `val_loss: 0.5`, `loss=9.0 val_loss=0.5`."""
-SPREAD = re.compile(r"(\+/-|\+-|±)\s*[-+.\deE]+%?")
-"""What stands behind a mean as its error."""
+SPREAD = re.compile(rf"(?:\+/-|\+-|±)\s*{FIGURE}%?|device='[^']*'", re.I)
+"""What stands behind a mean as its error, and where torch has it."""
 BARE = re.compile(rf"(?<![\w.]){FIGURE}", re.I)
 RESULTS = {"score", "units", "sources"}
 

@@ -8,5 +8,5 @@ def prompt(question: str) -> list[dict[str, str]]:
 
 
 def reward(question: str, completion: str, answer: str) -> float:
-    numbers = re.findall(r"\d+", completion)
-    return float(bool(numbers) and int(numbers[-1]) == int(answer))
+    numbers = re.findall(r"\d+(?:,\d{3})*", completion)
+    return float(bool(numbers) and int(numbers[-1].replace(",", "")) == int(answer))

@@ -72,9 +72,7 @@ class Questions(vf.Taskset[Question, Config]):
         ask = getattr(taskset, "prompt", lambda question: question)
         with Path(self.config.path).open("rb") as lines:
             for row in map(json.loads, lines):
-                further = {
-                    key: value for key, value in row.items() if key not in ("id", "question", "answer", "source")
-                }
+                further = {key: value for key, value in row.items() if key not in ("id", "question", "answer")}
                 question, answer = row["question"], str(row["answer"])
                 data = Data(id=row["id"], prompt=ask(question), question=question, answer=answer, further=further)
                 yield Question(data, self.config.task)
