@@ -34,12 +34,16 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
         for question in questions(ledger, on, budget):
             ensure_prepared(ledger, question.transfer)
             there, seconds = question.environment, longest(question, runs, parallel=1)
-            night.money.check(night.history, f"the certificate in {there.name}", there, seconds)
-            certificate = certifying.certify(night, question, measure, runs)
+            if not question.declared:  # else it was checked before it was killed
+                night.money.check(night.history, f"the certificate in {there.name}", there, seconds)
+            certificate = certifying.without_ablation(question) or certifying.certify(night, question, measure, runs)
             if certificate is None or not certifying.also_ablate(night, question, certificate, measure):
                 outcomes.append((stopping.full(ledger.path) or stopping.ASKED).reason)
                 break
             outcome = "passed" if certificate.passed else certificate.reason
             outcomes.append(f"{where(certificate)}: {outcome}")
         night.ending = stopping.as_before(night, before, "certified before its trials were done")
+        own = certifying.Question(night.spec, ledger, night.history)
+        if night.rule.certifies and not before and not own.answers_on_champion:  # killed before its own was made
+            night.ending = stopping.Stop("stopped", "its own certificate is not made; `nightshift resume` goes on")
     return Completed(message="; ".join(outcomes), data=name)

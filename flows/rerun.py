@@ -32,7 +32,8 @@ def rerun(name: Name, trial: Number) -> State[str]:
         spec, environment = night.spec, night.environment
         longest = spec.machine_time_for_a_trial(environment, night.history if trial else ())
         reserve = spec.time_for_the_certificate(environment, night.history, 1)
-        night.money.check(night.history, f"trial {trial}", environment, longest + reserve)
+        if trial not in ledger.pending_attempts():  # else it was checked before it was killed
+            night.money.check(night.history, f"trial {trial}", environment, longest + reserve)
         begin(ledger, trial, runtime.flow_run.id)
         stop = search(night, only=trial)
         night.ending = certify_at_the_end(night, stop, measure)

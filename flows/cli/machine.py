@@ -83,7 +83,7 @@ def _send(ledger: Ledger) -> bool:
             f"set MLFLOW_TRACKING_URI as where it ran, or `nightshift resume {name} --tracking ADDRESS`"
         )
     problem = tracking.sync(ledger, store, state(ledger)).problem
-    print(terminal.clean(f"{name}: {problem or 'MLflow has everything'}"))
+    print(terminal.clean(f"{name}: {problem or ('MLflow has everything' if store else 'nothing is recorded')}"))
     return not problem
 
 

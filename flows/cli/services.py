@@ -125,8 +125,10 @@ def _interrupt(page: str, now: bool) -> None:
 def _start_worker(directory: Path, url: str) -> None:
     """A worker of the pool, one campaign at a time, unless one runs for this server."""
     worker = Daemon(directory, "worker")
-    if (note := worker.living()) and note.url == url:
-        return
+    if note := worker.living():
+        if note.url == url:
+            return
+        _interrupt(note.url.removesuffix("/api"), now=False)
     worker.end()
     environment = {
         **os.environ,

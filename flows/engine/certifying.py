@@ -331,10 +331,20 @@ def _side_by_side(
     return [one.result(night) for one in made]
 
 
+def without_ablation(question: Question) -> Certificate | None:
+    """The newest certificate of the champion, if it passed and the ablation that is asked for is not made."""
+    newest = next(reversed(question.answers_on_champion), None)
+    return newest if newest and _lacks_ablation(question, newest) else None
+
+
+def _lacks_ablation(question: Question, made: Certificate) -> bool:
+    due = made.passed and not made.elsewhere and question.spec.advanced.ablation
+    return due and not question.ledger.ablation(made.champion)
+
+
 def also_ablate(night: Night, question: Question, made: Certificate, measure: Measure) -> bool:
     """Run a certified champion without each of its changes, if asked for; False if it was stopped meanwhile."""
-    due = made.passed and not made.elsewhere and question.spec.advanced.ablation
-    if not due or question.ledger.ablation(made.champion):
+    if not _lacks_ablation(question, made):
         return True
     champion, first, ledger = question.champion, baseline(question.history), question.ledger
     assert champion is not None and first is not None, "it was certified"
