@@ -50,7 +50,7 @@ HONEST = f"{BEGIN}READY\nbegan = time.monotonic()\nwhile time.monotonic() - bega
 WRITTEN = f"{BEGIN}{SAVE}READY\ntime.sleep(5)\n"
 """It takes so long that a tenth of it is enough to start in, on a busy machine too."""
 BEFORE_ITS_TIME = f"{BEGIN}time.sleep(0.6)\n{SAVE}READY\ntime.sleep(0.3)\n"
-AT_ONCE = f"{BEGIN}READY\n{SAVE}"
+AT_ONCE = f"{BEGIN}{SAVE}READY\n"
 
 
 def loss(value: float) -> Score:
