@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +18,12 @@ from environments.space import Float, Int
 from tasks.editing.edits import EditFailed
 from tasks.propose import PROPOSERS
 from tasks.proposers import Proposer
-from tasks.proposers.agent import SETTINGS, hear_claude, lay_out, read_back
+from tasks.proposers.agent import hear_claude, lay_out, read_back
 from tasks.proposing.brief import NO_PROBLEM, Brief, Refusal, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.trial import Usage
 from tests.support import scripted_agent
 from tests.support.histories import tried
-from tests.support.processes import LONG, SLEEP, alive, wait_for
+from tests.support.processes import LONG, SLEEP, alive
 
 FILES = {"train.py": "RATE = 0.1\n", "lib/model.py": "WIDTH = 64\n"}
 PROBLEM = NO_PROBLEM.model_copy(update={
@@ -172,23 +170,6 @@ def test_an_agent_that_takes_too_long_is_ended_with_everything_that_it_started(p
         play(f"hang: {LONG}", wall_seconds=1.5)
     assert gone.value.usage == Usage(1, usd=None)
     assert not alive(SLEEP)
-
-
-def test_it_dies_with_its_engine(tmp_path: Path) -> None:
-    (tmp_path / "TASK.md").write_text("")
-    program = scripted_agent.install(tmp_path / "bin", "claude", f"hang: {LONG}")
-    command = SETTINGS["claude"].argv
-    code = (
-        "import os, sys; from pathlib import Path; from tasks.proposers.agent import run\nhere = Path(sys.argv[1])\n"
-        "run(sys.argv[2:], cwd=here, log=here / 'log.txt', variables=dict(os.environ), seconds=100)"
-    )
-    engine = [sys.executable, "-c", code, str(tmp_path), str(program), *command[1:]]
-    with subprocess.Popen(engine, cwd=Path(__file__).parents[2]) as process:
-        try:
-            wait_for(lambda: len(alive(SLEEP)) == 2)
-        finally:
-            process.kill()
-    wait_for(lambda: not alive(SLEEP))
 
 
 def test_a_key_that_it_prints_is_stored_nowhere(play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def test_a_fault_of_the_machine_in_one_trial_ends_the_other_at_once_and_leaves_n
             raise
         return real(marker, *rest, **more)
 
-    ledger = created(tmp_path, "two", rule="greedy", trials=2, parallel=2, tracking="off")
+    asked = {"trials": 2, "parallel": 2, "overrides": {"device": "cpu", "cores": 0}}  # two slots on one core too
+    ledger = created(tmp_path, "two", rule="greedy", tracking="off", **asked)
     monkeypatch.setattr(tasks.train.train, "retries", 0)
     with monkeypatch.context() as patched:
         patched.setattr(tasks.train, "run_program", faulty)

@@ -23,13 +23,13 @@ from flows.server.setup import AUTORESUME, RESUME, resume_cut_off
 from tasks.record import reconcile, record
 from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
-from tasks.system.daemon import Daemon
+from tasks.system.daemon import Daemon, Note
 from tests.support.histories import tried
 from tests.support.ledgers import created
 from tests.support.prefect_api import ask, prefect_at, put_automations, remove_automations, set_state
 from tests.support.processes import wait_for
 from tests.support.servers import Service, free_port
-from tests.support.toy import GREEDY, nightshift, quadratic, slow, start, status
+from tests.support.toy import GREEDY, nightshift, quadratic, slow, start, stated, status
 from tests.support.workers import prefect
 
 
@@ -115,6 +115,7 @@ def database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def test_whatever_is_killed_the_campaign_comes_to_its_end_without_a_person(home: Path, tmp_path: Path) -> None:
     """One story for all of it, since each start takes some ten seconds and more."""
     directory = home / ".prefect"
+    Daemon(directory, "server").write(Note(url=f"http://127.0.0.1:{free_port()}", pid=1, identity="gone"))
     up = nightshift("up")
     assert up.returncode == 0, up.stdout + up.stderr
     notes = {name: Daemon(directory, name).living() for name in ("server", "worker")}
@@ -123,7 +124,7 @@ def test_whatever_is_killed_the_campaign_comes_to_its_end_without_a_person(home:
     who: tuple[str, str] = tuple((directory / "auth").read_text().strip().split(":", 1))  # type: ignore[assignment]
     put_automations(server.url, ":".join(who), silent=40)
     prefect(server.url, "deploy", "--all", PREFECT_API_AUTH_STRING=":".join(who))
-    environment = str(quadratic(tmp_path / "quad", fit=slow(3)))
+    environment = str(quadratic(tmp_path / "quad", fit=slow(3), toml=stated("budget_seconds = 120")))
     parameters = {"environment": environment, "trials": 4, "rule": "greedy", "seed": 5, "tracking": "off"}
 
     def told(method: str, path: str, **body: Any) -> Any:

@@ -20,7 +20,7 @@ from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tests.support.prefect_api import ask, put_automations, remove_automations, set_state, states_of
 from tests.support.processes import wait_for
-from tests.support.toy import nightshift, quadratic, slow, start, status
+from tests.support.toy import nightshift, quadratic, slow, start, stated, status
 from tests.support.workers import prefect, working
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -111,13 +111,13 @@ def site(lone_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture
 def run(site: Site, home: Path, tmp_path: Path) -> Iterator[Started]:
     """A small campaign, run by the deployment, that trains its first trial after the baseline."""
-    stated = {
-        "environment": str(quadratic(tmp_path / "quad", fit=slow(SECONDS))), "trials": 2, "rule": "greedy", "seed": 5,
-        "tracking": "off", "name": "night",
+    asked = {
+        "environment": str(quadratic(tmp_path / "quad", fit=slow(SECONDS), toml=stated("budget_seconds = 120"))),
+        "trials": 2, "rule": "greedy", "seed": 5, "tracking": "off", "name": "night",
     }  # fmt: skip
     variables = {"env": {"NIGHTSHIFT_HOME": str(home), "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}}
     path = f"/deployments/{site.deployment}/create_flow_run"
-    made = site.ask("POST", path, parameters=stated, job_variables=variables)
+    made = site.ask("POST", path, parameters=asked, job_variables=variables)
     started = Started(site, str(made["id"]), home / "night")
     wait_for((started.campaign / "trials/0001/log.txt").exists)
     assert started.baseline
@@ -153,7 +153,7 @@ def test_cancel_ends_the_training_for_good_and_retry_goes_on(run: Started) -> No
     run.cancel()
     run.becomes("Cancelled")
     assert "Crashed" not in run.states
-    wait_for(lambda: gone(run), 20)
+    wait_for(lambda: gone(run))
     stays(run, "Cancelled")
     assert run.states.count("AwaitingRetry") == 0
 
@@ -179,7 +179,7 @@ def test_pause_ends_the_process_after_the_training_under_way_and_resume_goes_on(
     until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=300)
     details = {"pause_timeout": until.isoformat(), "pause_reschedule": True}
     run.set(type="PAUSED", name="Suspended", state_details=details)
-    wait_for(lambda: gone(run), 20)
+    wait_for(lambda: gone(run))
     assert run.state == "Suspended"
     stays(run, "Suspended")
 
@@ -194,9 +194,9 @@ def test_sigterm_from_anybody_else_frees_the_slot_and_the_run_is_resumed(site: S
     site.hire("after SIGTERM")  # Prefect 3.8's worker ends if it is given the run again before that process has ended
     wait_for(lambda: not psutil.pid_exists(run.lives[0]), 60)
     finishes_without_repeating(run)
-    ended = [name for name in run.states if name in ("Cancelled", "Failed", "Crashed", "AwaitingRetry")]
-    assert ended == ["Crashed", "AwaitingRetry"], run.states
-    assert len(run.lives) == 2
+    ended = {name for name in run.states if name in ("Cancelled", "Failed", "Crashed", "AwaitingRetry")}
+    assert ended == {"Crashed", "AwaitingRetry"}, run.states
+    assert len(run.lives) in (2, 3), "a death may be reported twice, as below"
 
 
 def test_stop_now_is_not_resumed_by_the_automation(run: Started) -> None:

@@ -150,7 +150,7 @@ def test_a_deployed_campaign_that_is_killed_goes_on_by_itself_on_servers_that_we
 
         try:
             prefect(url, "deploy", "--name", "cartpole-random", **told)
-            folder = str(quadratic(tmp_path / "quad", fit=slow(4)))
+            folder = str(quadratic(tmp_path / "quad", fit=slow(4), toml=LONG))
             stated = {"environment": folder, "trials": 2, "advanced": {"rule": "greedy", "seed": 5}}
             params = [f"--param={name}={json.dumps(value)}" for name, value in stated.items()]
             prefect(url, "deployment", "run", "campaign/cartpole-random", *params, **told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -86,7 +87,8 @@ def test_one_command_says_whether_a_beats_b_and_a_second_one_adds_runs(project: 
 @pytest.mark.slow
 def test_a_script_that_forgot_its_seed_is_found_by_its_weights_whatever_the_date_in_its_file(project: Path) -> None:
     (project / "train.py").write_text(TRAIN.replace("random.Random(args.seed)", "random.Random(0)"))
-    code, found = compare(project, *COMMANDS)
+    one_slot = ("--set", "device=cpu", "--set", f"cores={len(os.sched_getaffinity(0))}")
+    code, found = compare(project, *COMMANDS, *one_slot)
     assert code == 1 and "ignores its seed" in found["words"] and found["gain"] is None
     assert len(found["runs"]) < 8
 

@@ -106,7 +106,9 @@ def test_a_server_that_does_not_answer_in_time_is_ended_and_one_that_dies_is_tol
 
 @pytest.fixture
 def running(home: Path, directory: Path) -> Iterator[tuple[str, str]]:
-    """Everything of `nightshift up`; who we are there."""
+    """Everything of `nightshift up`, on ports that nobody else counts up to; who we are there."""
+    for name in ("server", "mlflow"):
+        Daemon(directory, name).write(Note(url=f"http://127.0.0.1:{free_port()}", pid=1, identity="gone"))
     done = nightshift("up")
     try:
         assert done.returncode == 0, done.stderr

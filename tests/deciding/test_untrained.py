@@ -48,9 +48,8 @@ SAVE = '(out / "model.json").write_text(json.dumps({"x": 1.0}))\n'
 READY = '(out / "progress.jsonl").write_text(\'{"ready": true}\\n\')'
 HONEST = f"{BEGIN}READY\nbegan = time.monotonic()\nwhile time.monotonic() - began < 0.6:\n    time.sleep(0.01)\n{SAVE}"
 WRITTEN = f"{BEGIN}{SAVE}READY\ntime.sleep(5)\n"
-"""It takes so long that a tenth of it is enough to start in, on a busy machine too."""
 BEFORE_ITS_TIME = f"{BEGIN}time.sleep(0.6)\n{SAVE}READY\ntime.sleep(0.3)\n"
-AT_ONCE = f"{BEGIN}READY\n{SAVE}"
+AT_ONCE = f"{BEGIN}{SAVE}READY\n"
 
 
 def loss(value: float) -> Score:
@@ -127,6 +126,8 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
     assert run.status == "finished", run.error
     assert judge_run("test/control", environment, SANDBOX, place, run, seed=8).value == 0.0
 
+    if program == WRITTEN:
+        run = replace(run, seconds=60.0)  # so long that a tenth of it is enough to start in, on a busy machine too
     control = controlled(ledger, proposal, run, Score.missing("not run", False))
     caught = control.score.value == 0.0
     # Who never says that it is ready is not told apart from one that takes its time to learn.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -226,20 +224,14 @@ def test_a_champion_that_ignores_its_seed_is_not_certified_however_its_files_dif
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("how", ["stop", "kill -9"])
-def test_a_certificate_made_later_is_stopped_or_killed_between_two_runs_and_goes_on(
-    tmp_path: Path, server: str, how: str
-) -> None:
+def test_a_certificate_made_later_is_stopped_between_two_runs_and_goes_on(tmp_path: Path, server: str) -> None:
     slow = noisy(tmp_path / "noisy", "import time\ntime.sleep(2)\n" + DRAW)
     ledger = searched(campaign(slow, rule="greedy"), {"x": 40.0})
     with start("certify", "night", "--runs", "4", server=server) as process:
-        wait_for(lambda: len(list(ledger.path.glob("certificates/1-*/log.txt"))) == 2, 60)
-        if how == "stop":
-            told("stop", "night")
-        else:
-            os.kill(process.pid, signal.SIGKILL)
+        wait_for(lambda: len(list(ledger.path.glob("certificates/1-*/log.txt"))) >= 2)
+        told("stop", "night")
         process.communicate(timeout=240)
-    assert (process.returncode == 0) == (how == "stop")
+    assert process.returncode == 0
     assert ledger.certificates() == () and 1 <= len(directories(ledger.path / "certificates")) < 8
     done = {path: path.stat().st_mtime_ns for path in ledger.path.glob("certificates/1-*/out/model.json")}
 
@@ -248,8 +240,7 @@ def test_a_certificate_made_later_is_stopped_or_killed_between_two_runs_and_goes
     found = json.loads(gone_on.stdout)
     assert found["certificate"]["passed"] and found["certificate"]["runs"] == 4, found["certificate"]
     assert (found["shipped"], found["shipped_trial"], found["champion"]["level"]) == ("champion", 1, "certified")
-    same = [path.stat().st_mtime_ns == when for path, when in done.items()]
-    assert all(same) if how == "stop" else same.count(False) <= 1, "what was done is not done again"
+    assert all(path.stat().st_mtime_ns == when for path, when in done.items()), "what was done is not done again"
 
 
 def test_no_run_of_a_certificate_begins_on_a_full_disk_and_a_rule_that_certifies_nothing_has_none(

@@ -72,7 +72,7 @@ def rows(server: str, name: str, count: int) -> list[tuple[str, str, str]]:
         known[:] = sorted((name, state["name"], state["message"] or "") for name, state in states)
         return len([one for one in known if one[1] in (CRASH, "Completed", "Cached", "Failed")]) == count
 
-    processes.wait_for(all_are_there, 60)
+    processes.wait_for(all_are_there)
     return known
 
 

@@ -120,7 +120,7 @@ def test_a_rerun_that_is_killed_is_completed_whichever_way_the_campaign_is_taken
     first, ledger = json.loads(done.stdout), Ledger.open("night")
     old = ledger.place(1).trial.read_bytes()
     with start("rerun", "night", "1", server=server) as process:
-        wait_for(lambda: (ledger.trials / "0001.2/log.txt").exists(), 60)
+        wait_for(lambda: (ledger.trials / "0001.2/log.txt").exists())
         os.killpg(process.pid, signal.SIGKILL)
     assert status("night")["trials"] == first["trials"], "nothing of it counts yet"
     again = nightshift(*taken_up, "--json", server=server)

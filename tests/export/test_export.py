@@ -27,8 +27,6 @@ from tests.support.histories import certified
 from tests.support.ledgers import created, stored
 from tests.support.toy import QUADRATIC, quadratic
 
-pytestmark = pytest.mark.timeout(600)  # the first test pays for the campaign
-
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory, finished: Finished) -> Path:

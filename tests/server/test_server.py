@@ -27,8 +27,6 @@ from tests.support.servers import HAS_BLOCK_TYPES, free_port
 
 CHECKOUT = Path(__file__).parents[2]
 NOWHERE = "http://127.0.0.1:9/api"
-OURS = f"http://127.0.0.1:{FIRST_PORT}/api"
-"""Where our own server was before, in a note of it."""
 
 
 @pytest.fixture
@@ -45,12 +43,11 @@ def settled(home: Path, empty_prefect: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @contextlib.contextmanager
 def listening(port: int) -> Iterator[None]:
-    """Have somebody listen on a port, unless somebody does already."""
+    """Have somebody listen on a port."""
     with socket.socket() as occupant:
         occupant.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.suppress(OSError):
-            occupant.bind(("127.0.0.1", port))
-            occupant.listen()
+        occupant.bind(("127.0.0.1", port))
+        occupant.listen()
         yield
 
 
@@ -119,12 +116,13 @@ def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_
 ) -> None:
     """One server for all of this, since each takes some ten seconds to start.
 
-    Port 4200 is taken, and server.json names somebody else's process.
+    The port that it had is taken, and server.json names somebody else's process.
     """
-    theirs = {"url": OURS, "pid": foreign.pid, "identity": "of an earlier boot"}
+    port = free_port()
+    theirs = {"url": f"http://127.0.0.1:{port}/api", "pid": foreign.pid, "identity": "of an earlier boot"}
     (settled / ".prefect/server.json").write_text(json.dumps(theirs))
-    with listening(FIRST_PORT), owner_of_a_server() as (owner, url):
-        assert int(re.fullmatch(r"http://127.0.0.1:(\d+)/api", url)[1]) > FIRST_PORT  # type: ignore[index]
+    with listening(port), owner_of_a_server() as (owner, url):
+        assert url != theirs["url"]
         assert foreign.poll() is None, "a process that is not ours is never ended"
         os.kill(owner.pid, signal.SIGKILL)
         owner.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from environments.plugins import Refused
 from flows.spec.campaign_spec import CampaignSpec, differences
 from tests.support.toy import QUADRATIC, quadratic
+
+ONE_SLOT = {"device": "cpu", "cores": len(os.sched_getaffinity(0))}
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def spec(folder: object, **options: Any) -> CampaignSpec:
     [
         ({"proposer": "grid", "options": {"points": 0}}, "proposer grid: points: Input should"),
         ({"fallback": "llm"}, "fallback = 'llm' may fail itself"),
-        ({"parallel": 64, "overrides": {"device": "cpu"}}, "parallel = 64 slots, but this machine has"),
+        ({"parallel": 2, "overrides": ONE_SLOT}, "parallel = 2 slots, but this machine has"),
         ({"hours": 0.0015, "rule": "greedy"}, "no time for the baseline: 0.0 s of 5.4 s used, it may take 7.0 s"),
         ({"until": "2001-01-01T00:00", "rule": "greedy"}, "it may take 7.0 s: raise hours or until"),
     ],

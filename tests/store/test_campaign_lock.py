@@ -85,7 +85,7 @@ def test_another_process_of_the_same_flow_run_waits_for_the_end_of_the_first(led
         waiting.start()
         assert not held.wait(2 * campaign_lock.PATIENCE_SECONDS)
         process.send_signal(signal.SIGKILL)
-        assert held.wait(10)
+        assert held.wait(120)
         waiting.join()
 
 
