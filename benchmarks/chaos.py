@@ -257,7 +257,7 @@ def twice_in_mlflow(database: Path) -> list[str]:
 
 def slots_held(home: Path) -> int:
     """Slots of this home's that cannot be had: somebody holds a lock, or what was left there does not end."""
-    slots = Slots.of_cores(home)
+    slots = Slots.of_cores()
 
     def give_up(words: str) -> None:
         raise InterruptedError(words)

@@ -88,9 +88,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def own_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test can reach the user's own runs/."""
+def own_home(home: Path, workers_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test can reach the user's own runs/, or waits for the slots of others."""
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(home))
+    monkeypatch.setenv("TMPDIR", str(workers_tmp))
+    monkeypatch.setattr(tempfile, "tempdir", str(workers_tmp))
+
+
+@pytest.fixture(scope="session")
+def workers_tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder for temporary files, among them the locks of slots, of one worker of a test run."""
+    return tmp_path_factory.mktemp("tmp")
 
 
 @pytest.fixture

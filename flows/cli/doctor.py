@@ -224,7 +224,7 @@ def room(environment: Environment) -> Check:
     """The slots for its runs: the GPUs that it needs, or cores."""
     if environment.trainer == "prime_rl" and environment.gpus < 2:
         return Check("bad", f"gpus = {environment.gpus}, and prime-rl needs two", "state gpus = 2 in environment.toml")
-    slots = slots_of(environment, home())
+    slots = slots_of(environment)
     names = ", ".join(part.name for part in slots.parts)
     return Check("ok", f"runs at the same time: {len(slots.parts)}, on {names}")
 

@@ -264,7 +264,7 @@ def stage_in(folder: Path, environment: Environment, sides: Mapping[str, Side], 
     check_given(isolation.level, home(), outside(environment))
     if not all(isolation.may_run(side.edit) for side in sides.values()):
         raise Refused(UNSANDBOXED)
-    slots = slots_of(environment, home())
+    slots = slots_of(environment)
     if environment.prepare:
         with interrupt.deferred():
             prepare(environment, home(), partial(print, file=sys.stderr))

@@ -77,7 +77,7 @@ class CampaignSpec(Spec):
 
     def slots(self, environment: Environment) -> Slots:
         """The slots of this machine for its runs; the machines where launched trials run have slots of their own."""
-        return slots_of(environment, home()) if self.launch == "here" else Slots.of_cores(home())
+        return slots_of(environment) if self.launch == "here" else Slots.of_cores()
 
     def certificate_design(self, environment: Environment) -> Design | None:
         """The certificate at the end, as it is planned now; None where the rule takes none."""

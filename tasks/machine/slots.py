@@ -65,19 +65,18 @@ class Slots:
         return cls(tuple(parts), f"queue-{digest_of(' '.join(sorted(gpu.uuid for gpu in visible)))}")
 
     @classmethod
-    def of_cores(cls, home: Path, each: int = 1, usable: Sequence[int] | None = None) -> Slots:
-        """Groups of so many of the usable cores (those of this process); each home has slots of its own. With `each` 0
-        they share all cores, and are kept on none.
+    def of_cores(cls, each: int = 1, usable: Sequence[int] | None = None) -> Slots:
+        """Groups of so many of the usable cores (those of this process). With `each` 0 they share all cores, and are
+        kept on none.
         """
-        prefix = f"cpu-{digest_of(str(home.resolve()))}-"
         if each == 0:
-            return cls(tuple(Slot(f"shared-{number}") for number in range(SHARED_SLOTS)), f"queue-{prefix}shared")
+            return cls(tuple(Slot(f"shared-{number}") for number in range(SHARED_SLOTS)), "queue-shared")
         cores = sorted(os.sched_getaffinity(0) if usable is None else usable)
         parts = [
-            Slot(f"cpu-{'-'.join(map(str, group))}", cores=tuple(group), locks=tuple(f"{prefix}{c}" for c in group))
+            Slot(f"cpu-{'-'.join(map(str, group))}", cores=tuple(group), locks=tuple(f"cpu-{c}" for c in group))
             for group in _groups(cores, each)
         ]
-        return cls(tuple(parts), f"queue-{prefix}cores")  # one queue for groups of all sizes
+        return cls(tuple(parts), "queue-cores")  # one queue for groups of all sizes
 
     @contextmanager
     def hold(self, waiting: Callable[[str], None] | None = None) -> Iterator[Slot]:
@@ -114,7 +113,7 @@ class Slots:
         return "; ".join(obstacles)
 
 
-def slots_of(environment: Environment, home: Path) -> Slots:
+def slots_of(environment: Environment) -> Slots:
     """The slots for an environment's programs: GPUs if its device allows and there are any, else cores. Refused if no
     slot has as many as a run needs, or device is cuda and there is no GPU.
 
@@ -123,7 +122,7 @@ def slots_of(environment: Environment, home: Path) -> Slots:
     """
     judged_on_gpus = environment.device != "cpu" and getattr(environment.judge, "backend", "openai") != "openai"
     if environment.remote and not judged_on_gpus:
-        return Slots.of_cores(home, 0)
+        return Slots.of_cores(0)
     needs = f"a run of {environment.name} needs"
     if environment.device != "cpu":
         found, faults = gpus.find()
@@ -137,7 +136,7 @@ def slots_of(environment: Environment, home: Path) -> Slots:
             why = "; ".join(faults) or "this machine has no usable GPU"
             raise Refused(f"{environment.name} has device = 'cuda', but {why}: see `nightshift doctor`")
     usable = len(os.sched_getaffinity(0))
-    if (slots := Slots.of_cores(home, environment.cores)).parts:
+    if (slots := Slots.of_cores(environment.cores)).parts:
         return slots
     has = f"this machine has {usable} usable: begin with --set cores={usable}"
     raise Refused(f"{needs} {environment.cores} cores (cores = {environment.cores}), and {has}")

@@ -34,7 +34,7 @@ def controlled(
     ledger: Ledger, proposal: Proposal, run: Run, baseline: Score, seconds: float = 60.0
 ) -> UntrainedControl:
     """The control of trial 1, where the baseline trained so many seconds."""
-    bench = Bench(ledger, SANDBOX, Slots.of_cores(ledger.path, 0), 1)
+    bench = Bench(ledger, SANDBOX, Slots.of_cores(0), 1)
     plan = RunPlan(ledger.key(1), proposal, run.dir, control_of=run)
     return control_of(bench, plan, None, (replace(run, seconds=seconds), baseline), NOWHERE)
 

@@ -98,7 +98,7 @@ def launched() -> Iterator[Launch]:
         def launch(ledger: Ledger, what: LaunchRequest) -> Future[None]:
             @flow(name="campaign")
             def campaign() -> None:
-                bench = Bench(ledger, SANDBOX, Slots.of_cores(ledger.path, 0), 1)
+                bench = Bench(ledger, SANDBOX, Slots.of_cores(0), 1)
                 launching.launch(quote(what.plan.key), bench, quote(what), DEPLOYMENT)
                 ledger.event("launch", what="returned", run="")
 

@@ -49,7 +49,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from tasks.machine.slots import Slots
-with Slots.of_cores(Path(sys.argv[1]), usable=[0]).hold() as slot:
+with Slots.of_cores(usable=[0]).hold() as slot:
     {before}
     print("held", flush=True)
     sys.stdin.read()
@@ -84,7 +84,7 @@ def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def one(tmp_path: Path) -> Slots:
     """A machine with a single slot."""
-    return Slots.of_cores(tmp_path, usable=[0])
+    return Slots.of_cores(usable=[0])
 
 
 @contextmanager
@@ -183,7 +183,7 @@ def test_a_program_sees_the_gpus_of_its_slot_alone(
     monkeypatch.setenv(VISIBLE, "0,1,3,2")
     shown = f"import json, os\nprint(json.dumps(os.environ.get({VISIBLE!r})))"
     gpu = VisiblePaths((), (), gpu=True)
-    pairs = slots_of(on("cuda", gpus=2), tmp_path)
+    pairs = slots_of(on("cuda", gpus=2))
     with pairs.hold(give_up) as first, pairs.hold(give_up) as second:
         assert (first.name, second.name) == ("gpu-0-1", "gpu-3-2")
         assert answers(tmp_path / "one", level, shown, gpu, first) == "0,1"
@@ -236,7 +236,7 @@ def test_the_environment_and_what_is_visible_say_which_slots_there_are(
 ) -> None:
     if stated is not None:
         monkeypatch.setenv(VISIBLE, stated)
-    assert [part.name for part in slots_of(environment, tmp_path).parts] == names
+    assert [part.name for part in slots_of(environment).parts] == names
 
 
 def test_a_driver_that_fails_and_too_few_gpus_or_cores_are_refused(
@@ -244,14 +244,14 @@ def test_a_driver_that_fails_and_too_few_gpus_or_cores_are_refused(
 ) -> None:
     nvml(monkeypatch, fault=pynvml.NVMLError_DriverNotLoaded)
     with pytest.raises(Refused, match=r"device = 'cuda'.*Driver Not Loaded"):
-        slots_of(on("cuda"), tmp_path)
-    assert not any(part.gpus for part in slots_of(on("auto"), tmp_path).parts)
+        slots_of(on("cuda"))
+    assert not any(part.gpus for part in slots_of(on("auto")).parts)
     nvml(monkeypatch, [gpu.uuid for gpu in FOUR])
     monkeypatch.setenv(VISIBLE, "3")
     with pytest.raises(Refused, match=r"cartpole needs 2 GPUs in a slot, .*CUDA_VISIBLE_DEVICES is '3'"):
-        slots_of(on("auto", gpus=2), tmp_path)
+        slots_of(on("auto", gpus=2))
     with pytest.raises(Refused, match=rf"cores = {CORES + 1}.*has {CORES} usable.*--set cores={CORES}"):
-        slots_of(on("cpu", cores=CORES + 1), tmp_path)
+        slots_of(on("cpu", cores=CORES + 1))
 
 
 # Cores
@@ -278,7 +278,7 @@ RECORDING_JUDGE = f"{RECORD}{JUDGE}pathlib.Path(sys.argv[2]).with_name('cores.js
 @several
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_two_programs_side_by_side_never_share_a_core(tmp_path: Path, level: Level) -> None:
-    slots = Slots.of_cores(tmp_path)
+    slots = Slots.of_cores()
     with slots.hold(give_up) as first, slots.hold(give_up) as second:
         assert not {*first.cores} & {*second.cores}
         for name, slot in (("a", first), ("b", second)):
@@ -294,7 +294,7 @@ def test_training_and_its_judge_run_on_the_cores_of_the_slot_and_nothing_else_st
     folder = quadratic(tmp_path / "env", RECORDING_FIT, RECORDING_JUDGE, f"cores = 1\n{QUADRATIC}")
     environment, place = environments.load(folder), TrialDir(tmp_path / "trial")
     sandbox = Isolation(WORKING[0])
-    slots = Slots.of_cores(tmp_path)
+    slots = Slots.of_cores()
     with slots.hold(give_up) as first, slots.hold(give_up) as slot:
         assert first.cores != slot.cores
         trained = run_program(
@@ -308,7 +308,7 @@ def test_training_and_its_judge_run_on_the_cores_of_the_slot_and_nothing_else_st
 
 
 def test_a_slot_of_two_cores_is_taken_whole_or_not_at_all(tmp_path: Path) -> None:
-    one, pair = (Slots.of_cores(tmp_path, cores, range(2)) for cores in (1, 2))
+    one, pair = (Slots.of_cores(cores, range(2)) for cores in (1, 2))
     with ExitStack() as first, one.hold(give_up) as second:
         first.enter_context(one.hold(give_up))
         with pytest.raises(Waited, match=f"process {os.getpid()}"), pair.hold(give_up):
