@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Set
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +99,22 @@ def _copy(folder: Path, project: Path) -> dict[str, str]:
             continue
         if project.is_relative_to(path) or (path.exists() and any(os.path.samestat(path.stat(), one) for one in own)):
             continue
-        sizes = accumulate(file.stat().st_size for file in chain([path], path.rglob("*")) if file.is_file())
-        if any(size > LARGEST_BYTES for size in sizes):
+        below = [path, *path.rglob("*")]
+        sizes = accumulate(file.stat().st_size for file in below if file.is_file())
+        away = (file for file in below[1:] if file.is_symlink() and file.is_dir() and not _is_inside(file, path))
+        if any(size > LARGEST_BYTES for size in sizes) or any(away):
             links[path.name] = str(path.resolve())
         elif path.is_dir():
             shutil.copytree(path, project / path.name, ignore=LEFT_OUT, ignore_dangling_symlinks=True)
         elif path.is_file():
             shutil.copy2(path, project)
     return links
+
+
+def _is_inside(link: Path, folder: Path) -> bool:
+    """Whether a link leads to another place of the folder, and to none that holds itself."""
+    there = link.resolve()
+    return there.is_relative_to(folder.resolve()) and not link.parent.resolve().is_relative_to(there)
 
 
 def _side(arm: str, name: str, text: str, wanted: Set[str], folder: Path, project: Path) -> Side:

@@ -108,7 +108,9 @@ def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
         name = path.relative_to(folder)
         if PASSED_OVER & {*name.parts} or any(part.startswith(".") for part in name.parts):
             continue
-        if not path.resolve().is_relative_to(root) or (path.is_file() and path.stat().st_size > LARGEST_BYTES):
+        is_link = path.is_dir() and path.is_symlink()  # into which nobody goes
+        is_large = path.is_file() and path.stat().st_size > LARGEST_BYTES
+        if is_link or is_large or not path.resolve().is_relative_to(root):
             left.append(str(name))
         elif path.is_file():
             files[f"{REPOSITORY}/{name.as_posix()}"] = path

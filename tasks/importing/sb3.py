@@ -39,7 +39,18 @@ STEPS = "total_timesteps"
 MODULES = ("stable_baselines3", "sb3_contrib")
 COMMON = sys.stdlib_module_names | {*MODULES, "gymnasium", "gym", "numpy", "torch", "yaml", "wandb", "optuna", "rich"}
 """Modules that hold no environment of the user's."""
-MAKING = frozenset({"render_mode", "n_envs", "seed", "start_index", "monitor_dir", "vec_env_cls", "wrapper_class"})
+MAKING = frozenset(
+    {
+        "render_mode",
+        "disable_env_checker",
+        "n_envs",
+        "seed",
+        "start_index",
+        "monitor_dir",
+        "vec_env_cls",
+        "wrapper_class",
+    }
+)
 """Arguments of what makes environments that are none of the environment's."""
 SHOWN = frozenset({"env", "policy", "verbose", "device", "seed", "tensorboard_log"})
 """Arguments of a constructor that say nothing of learning."""
@@ -108,6 +119,8 @@ class Script:
         self.space = space(self.algorithm, self.stated)
         self.entry = ""
         """The class of the environment, with its module, where it has no registered id."""
+        self.unseen: list[str] = []
+        """Arguments of the environment whose values are not seen."""
         self.problem = self._problem()
         """Its keys of [control]. Refused if no environment is seen."""
 
@@ -171,15 +184,23 @@ class Script:
 
     def _arguments(self, call: ast.Call) -> dict[str, Any]:
         """Keys of [control] by the arguments that make an environment, as far as they are seen."""
-        words = {word.arg: word.value for word in call.keywords if word.arg and word.arg not in MAKING}
-        words |= _original.entries(words.pop("env_kwargs", None))
+        tables = [word.value for word in call.keywords if word.arg in (None, "env_kwargs")]
+        words = {word.arg: word.value for word in call.keywords if word.arg not in {None, "env_kwargs", *MAKING}}
+        for table in tables:
+            words |= (entries := _original.entries(self.named.get(ast.unparse(table), table)))
+            self.unseen += [] if entries else [ast.unparse(table)]
         values = {name: value for name, node in words.items() if (value := self.value(node)) is not None}
+        self.unseen += [str(name) for name, node in words.items() if name not in values and ast.unparse(node) != "None"]
+        if self.entry and ast.unparse(call.func) == self.entry.partition(":")[2]:
+            self.unseen += map(ast.unparse, call.args)  # by place, whose names are not known
         limit = {name: values.pop(name) for name in ("max_episode_steps",) if name in values}
         return {**limit, **({"kwargs": values} if values else {})}
 
     def left(self) -> Iterator[Term]:
         if self.entry and self.problem["max_episode_steps"] == LIMIT:
             yield Term(f"the longest episode of {self.entry}", f"control.max_episode_steps = {LIMIT}, a guess")
+        if self.unseen:
+            yield Term(", ".join(self.unseen), "of the environment, and not seen: state them in control.kwargs")
         if rest := [name for name in self.stated if name not in {*self.space, *SHOWN}]:
             yield Term(", ".join(rest), "as the script gives them: computed, or no range can be guessed")
         if not self.steps:
