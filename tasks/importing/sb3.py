@@ -185,12 +185,12 @@ class Script:
     def _arguments(self, call: ast.Call) -> dict[str, Any]:
         """Keys of [control] by the arguments that make an environment, as far as they are seen."""
         tables = [word.value for word in call.keywords if word.arg in (None, "env_kwargs")]
-        words = {word.arg: word.value for word in call.keywords if word.arg not in {None, "env_kwargs", *MAKING}}
+        words = {str(word.arg): word.value for word in call.keywords if word.arg not in {None, "env_kwargs", *MAKING}}
         for table in tables:
             words |= (entries := _original.entries(self.named.get(ast.unparse(table), table)))
             self.unseen += [] if entries else [ast.unparse(table)]
         values = {name: value for name, node in words.items() if (value := self.value(node)) is not None}
-        self.unseen += [str(name) for name, node in words.items() if name not in values and ast.unparse(node) != "None"]
+        self.unseen += [name for name, node in words.items() if name not in values and ast.unparse(node) != "None"]
         if self.entry and ast.unparse(call.func) == self.entry.partition(":")[2]:
             self.unseen += map(ast.unparse, call.args)  # by place, whose names are not known
         limit = {name: values.pop(name) for name in ("max_episode_steps",) if name in values}
