@@ -88,17 +88,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def own_home(home: Path, workers_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test can reach the user's own runs/, or waits for the slots of others."""
+def own_home(home: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test can reach the user's own runs/, or waits for slots, whose locks lie with temporary files, of others."""
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(home))
-    monkeypatch.setenv("TMPDIR", str(workers_tmp))
-    monkeypatch.setattr(tempfile, "tempdir", str(workers_tmp))
-
-
-@pytest.fixture(scope="session")
-def workers_tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder for temporary files, among them the locks of slots, of one worker of a test run."""
-    return tmp_path_factory.mktemp("tmp")
+    monkeypatch.setenv("TMPDIR", aside := str(tmp_path_factory.getbasetemp()))
+    monkeypatch.setattr(tempfile, "tempdir", aside)
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def compare(
         a: The one side; with --train a configuration file, or JSON.
         b: The other.
         on: The environment. Default: that of the named campaign.
-        train: Command that trains your own script. {config}: the configuration, or {lr}: a value of it; {seed}; {out}.
+        train: Your training command. {config}: the configuration, or {lr}: a value of it; {seed}; {out}: a folder.
         eval_: Command that prints the score of what lies in {out}, as its last number.
         optuna: With --train: study.db, whose best trial is A. B is --b, or its median trial; `default`: no parameter.
         rl_zoo: ppo.yml#CartPole-v1 or logs/ppo/CartPole-v1_1: tuned hyperparameters against SB3's defaults.

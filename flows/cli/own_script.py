@@ -10,7 +10,6 @@ Python that a shell would start, and judged by a hundred episodes beside it.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -36,7 +35,7 @@ from tasks.importing._runner import PROGRAMS
 from tasks.importing.rl_zoo import STEPS, entry_of
 from tasks.system.home import home
 
-LEFT_OUT = shutil.ignore_patterns(".*", *PASSED_OVER)
+LEFT_OUT = shutil.ignore_patterns(".*", "nohup.out", *PASSED_OVER)
 ENGINES = {"out", "seed", "budget_seconds", "device"}
 """Placeholders that are filled in for each run."""
 FORM = "--train needs {seed}, {out}, and {config} or a parameter such as {lr}; --eval needs {out}"
@@ -92,12 +91,10 @@ def question(
 def _copy(folder: Path, project: Path) -> dict[str, str]:
     """Copy what is small at the top of a folder, and return where the rest lies, by name."""
     names, links = [path.name for path in folder.iterdir()], dict[str, str]()
-    own = [os.fstat(descriptor) for descriptor in (1, 2)]  # such as nohup.out, which grows
     project.mkdir(parents=True)
     for path in sorted(folder / name for name in {*names} - LEFT_OUT("", names)):
-        if (path / "pyvenv.cfg").is_file() or path.resolve() == home().resolve():
-            continue
-        if project.is_relative_to(path) or (path.exists() and any(os.path.samestat(path.stat(), one) for one in own)):
+        is_venv = (path / "pyvenv.cfg").is_file()
+        if is_venv or path.resolve() == home().resolve() or project.is_relative_to(path):
             continue
         below = [path, *path.rglob("*")]
         sizes = accumulate(file.stat().st_size for file in below if file.is_file())

@@ -39,18 +39,10 @@ STEPS = "total_timesteps"
 MODULES = ("stable_baselines3", "sb3_contrib")
 COMMON = sys.stdlib_module_names | {*MODULES, "gymnasium", "gym", "numpy", "torch", "yaml", "wandb", "optuna", "rich"}
 """Modules that hold no environment of the user's."""
-MAKING = frozenset(
-    {
-        "render_mode",
-        "disable_env_checker",
-        "n_envs",
-        "seed",
-        "start_index",
-        "monitor_dir",
-        "vec_env_cls",
-        "wrapper_class",
-    }
-)
+MAKING = frozenset({
+    "render_mode", "disable_env_checker", "n_envs", "seed", "start_index", "monitor_dir", "vec_env_cls",
+    "wrapper_class",
+})  # fmt: skip
 """Arguments of what makes environments that are none of the environment's."""
 SHOWN = frozenset({"env", "policy", "verbose", "device", "seed", "tensorboard_log"})
 """Arguments of a constructor that say nothing of learning."""
