@@ -60,7 +60,7 @@ test-postgres: setup ## a campaign and its kills on a real PostgreSQL: apt-get i
 
 test-real: setup ## real models and agents, each where it is; the skipped say what to install
 	$(BIN)/python -m pytest -m '' -rs tests/trainers/test_real_model.py tests/environments/test_language_problems.py \
-		tests/agents/test_codex.py tests/judges/test_text_judge.py::test_a_real_vllm_judges_a_model
+		tests/agents/test_codex.py tests/remote/test_clouds.py tests/tracking/test_wandb.py tests/judges/test_text_judge.py::test_a_real_vllm_judges_a_model
 
 check: setup ## style, types and import layers
 	$(BIN)/ruff check .

@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 TOGETHER = (
     ("llm/", "proposers/test_llm_proposers"),
     ("tracking/", "store/test_safe_read"), ("environments/",), ("plots/", "report/"),
-    ("trainers/test_ppo_and_sac", "trainers/test_grpo"),
+    ("trainers/test_ppo_and_sac", "trainers/test_grpo"), ("red_team/test_as_a_user", "red_team/test_processes"),
     ("proposers/", "cancellers/test_cancellers", "importing/test_optuna_study"),
 )  # fmt: skip
 """Files of one worker: they use packages that take long to import (litellm, mlflow, verifiers, torch, matplotlib)."""

@@ -1,27 +1,17 @@
-"""Figures that benchmarks keep in CSV files: read back as they were written, and the statistics that come of them."""
+"""Figures that benchmarks keep in CSV files: the statistics that come of them."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from pathlib import Path
-
-import pytest
+from dataclasses import replace
 
 import environments
 from benchmarks import search_hours
-from benchmarks.campaigns import CHECKOUT, Rows
+from benchmarks.campaigns import CHECKOUT
 from benchmarks.search_hours import BASELINE, HoursRow
 from tasks.editing.formats import changed
 
 ABOUT = ("2 x a processor", "abc", "2026-11-23")
-
-
-@dataclass(frozen=True)
-class PlainRow:
-    name: str
-    score: float | None
-    count: int
 
 
 def campaign(lane: str, seed: int, ships: int, claimed: float | None, *fresh: float, **more: str) -> HoursRow:
@@ -30,23 +20,6 @@ def campaign(lane: str, seed: int, ships: int, claimed: float | None, *fresh: fl
         " ".join(map(str, fresh)), 0, "", "", *ABOUT,
     )  # fmt: skip
     return replace(row, **more)
-
-
-def test_rows_are_read_back_as_they_were_written(tmp_path: Path) -> None:
-    rows = [PlainRow("a, b", 1.5, 3), PlainRow('with "quotes"\nand a line', None, 0), PlainRow("", -1e-9, 7)]
-    kept = Rows(tmp_path / "new" / "kept.csv", PlainRow)
-    kept.add(*rows[:2])
-    kept.add(rows[2])
-    assert Rows(tmp_path / "new" / "kept.csv", PlainRow).rows == rows == kept.rows
-
-
-@pytest.mark.parametrize("torn", ["x,1", "x,1.0,many", "x,1.0,"])
-def test_a_line_that_cannot_be_read_is_refused_and_left_alone(tmp_path: Path, torn: str) -> None:
-    path = tmp_path / "kept.csv"
-    path.write_text(f"name,score,count\na,1.0,2\n{torn}\n")
-    with pytest.raises(ValueError, match="count"):
-        Rows(path, PlainRow)
-    assert path.read_text().endswith(torn + "\n")
 
 
 def test_the_published_walker_is_an_environment_and_its_best_an_edit_of_our_program() -> None:

@@ -93,7 +93,7 @@ def database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if shutil.which("initdb") is None or shutil.which("postgres") is None:
         pytest.skip("PostgreSQL is not installed")
     who = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
-    with tempfile.TemporaryDirectory(prefix="nightshift-postgres-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="nightshift-", ignore_cleanup_errors=True) as folder:
         os.chown(folder, pwd.getpwnam(who).pw_uid, -1)
         data, port = f"{folder}/data", str(free_port())
         as_who: dict[str, Any] = {"user": who} if os.geteuid() == 0 else {}

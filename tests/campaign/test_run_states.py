@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 STAYS_SECONDS = 50
 """Longer than the automations and a worker take to resume a run."""
 
-
 POOL = "two-workers"
 RESUME_SECONDS = 10
 """In place of 30; longer than a worker takes to see that a process has ended."""

@@ -31,7 +31,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 LONG = QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 120")
 NIGHT = ("--name", "night", "--launch", "slurm", "--trials", "1", "--tracking", "off", *GREEDY)
 
-
 NEEDED = ("munged", "slurmctld", "slurmd", "srun", "squeue")
 INSTALL = "apt-get install --no-install-recommends slurm-wlm munge"
 START_SECONDS = 60.0

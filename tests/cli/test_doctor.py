@@ -106,6 +106,7 @@ def machine(tmp_path: Path, python: str = "", **overrides: Value) -> Environment
 def test_a_machine_for_prime_rl_is_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = machine(tmp_path)
     monkeypatch.setenv("PATH", f"{environment.fixed['prime_rl']}/.venv/bin:/usr/bin:/bin")
+    nvml(monkeypatch, fault=pynvml.NVMLError_LibraryNotFound)
     made = checks.check_environment(environment)
     assert list(made) == [*checks.OF_ANY, *checks.OF_PRIME_RL]
     assert [name for name, check in made.items() if check.state != "ok"] == ["data"], made
@@ -133,7 +134,8 @@ def test_a_fault_of_an_environment_or_of_a_gpu_box_is_bad_with_its_remedy(
     name: str, made: Callable[..., Environment], how: dict[str, Any], word: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")  # no nvidia-smi of this machine
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    nvml(monkeypatch, fault=pynvml.NVMLError_LibraryNotFound)  # whatever this machine has
     check = found(name, made(tmp_path, **how))
     assert check.state == "bad" and word in check.fact and check.remedy, check
 

@@ -88,11 +88,11 @@ def test_a_hostile_text_is_read_or_refused_and_never_by_the_engine(
     tmp_path: Path, problem: Environment, readings: Callable[[str, Path, Environment], Iterator[Reading]], text: str
 ) -> None:
     (tmp_path / "train.py").write_text(PROGRAM["train.py"])
-    began = time.process_time()
+    began = time.thread_time()
     for reading, refused in readings(text, tmp_path, problem):
         with suppress(refused):
             reading()
-    assert time.process_time() - began < ENGINE_SECONDS
+    assert time.thread_time() - began < ENGINE_SECONDS
 
 
 # Property tests

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +29,8 @@ from tests.support.ledgers import trusted
 from tests.support.nights import on_night, question
 from tests.support.noisy import BETTER, DRAW, campaign, noisy, searched
 from tests.support.prefect_api import prefect_at
-from tests.support.processes import wait_for
 from tests.support.question_pool import pool
-from tests.support.toy import nightshift, quadratic, start, status, told
+from tests.support.toy import nightshift, quadratic, status
 
 BASELINE = tried((), 0.1, -0.2, 0.4)
 GOOD: History = (BASELINE, tried((BASELINE,), 60.0))
@@ -220,27 +218,6 @@ def test_a_champion_that_ignores_its_seed_is_not_certified_however_its_files_dif
     )  # fmt: skip
     made = certify(server, searched(campaign(noisy(tmp_path / "noisy", pinned)), {"x": 40.0}))
     assert made is not None and not made.passed and made.reason.startswith("it ignores its seed"), made
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_certificate_made_later_is_stopped_between_two_runs_and_goes_on(tmp_path: Path, server: str) -> None:
-    slow = noisy(tmp_path / "noisy", "import time\ntime.sleep(2)\n" + DRAW)
-    ledger = searched(campaign(slow, rule="greedy"), {"x": 40.0})
-    with start("certify", "night", "--runs", "4", server=server) as process:
-        wait_for(lambda: len(list(ledger.path.glob("certificates/1-*/log.txt"))) >= 2)
-        told("stop", "night")
-        process.communicate(timeout=240)
-    assert process.returncode == 0
-    assert ledger.certificates() == () and 1 <= len(directories(ledger.path / "certificates")) < 8
-    done = {path: path.stat().st_mtime_ns for path in ledger.path.glob("certificates/1-*/out/model.json")}
-
-    gone_on = nightshift("certify", "night", "--runs", "5", "--json", server=server)
-    assert gone_on.returncode == 0, gone_on.stderr
-    found = json.loads(gone_on.stdout)
-    assert found["certificate"]["passed"] and found["certificate"]["runs"] == 4, found["certificate"]
-    assert (found["shipped"], found["shipped_trial"], found["champion"]["level"]) == ("champion", 1, "certified")
-    assert all(path.stat().st_mtime_ns == when for path, when in done.items()), "what was done is not done again"
 
 
 def test_no_run_of_a_certificate_begins_on_a_full_disk_and_a_rule_that_certifies_nothing_has_none(

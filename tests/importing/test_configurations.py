@@ -61,7 +61,6 @@ parameters:
   strange: {distribution: cauchy, min: 1, max: 2}
 """
 
-
 OLD = """\
 inference_gpu_ids = [0]
 max_steps = 30

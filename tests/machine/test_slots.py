@@ -346,6 +346,7 @@ def test_who_waits_comes_before_who_gives_the_slot_back_and_wants_it_again(one: 
     assert order == ["other", "again"]
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
 def test_every_user_of_the_machine_shares_the_slots(one: Slots) -> None:
     def as_nobody() -> int:
@@ -383,7 +384,7 @@ time.sleep(0.05)
 def test_two_campaigns_that_share_one_slot_never_train_at_the_same_time(
     tmp_path: Path, home: Path, lone_server: str
 ) -> None:
-    environment = quadratic(tmp_path / "quadratic", fit=NOTES, toml=f"cores = {CORES}\n{QUADRATIC}")
+    environment = quadratic(tmp_path / "quadratic", fit=NOTES, toml=f'device = "cpu"\ncores = {CORES}\n{QUADRATIC}')
     ends = ["--proposer", "random_search", "--trials", "24", *GREEDY, "--tracking", "off"]
     both = [start("run", str(environment), "--name", name, *ends, server=lone_server) for name in ("a", "b")]
     try:

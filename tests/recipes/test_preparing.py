@@ -369,6 +369,7 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_and_another_environment(
     tmp_path: Path, home: Path, server: str
 ) -> None:

@@ -18,14 +18,14 @@ ATTACKS = [f"tests/red_team/test_{name}.py" for name in SUBJECTS]
 USER = 4242
 """Nobody on this machine."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.skipif("bwrap" not in SANDBOXED, reason="bubblewrap does not work here")
 def test_red_team_fails_against_an_ordinary_user() -> None:
     """In a view of this machine in which a user that it does not know may execute root's Python."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         os.chown(folder, USER, USER)
         user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
         done = red_team(*opened(), *user, folder=folder)

@@ -244,7 +244,6 @@ def spend(seconds):
     while time.monotonic() < ends: pass
 """
 
-
 PATIENCE: dict[str, Value] = {"control.start_seconds": 60, "control.answer_seconds": 10, "control.total_seconds": 60}
 
 

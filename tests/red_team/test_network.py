@@ -50,7 +50,6 @@ attempt("alg", lambda: raw(38, socket.SOCK_SEQPACKET))
 model()
 """
 
-
 Listeners = dict[str, socket.socket]
 
 

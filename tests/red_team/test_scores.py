@@ -59,7 +59,6 @@ for name in {HOOKS + RESULTS!r}:
         attempt(str(place / name), plant)
 """
 
-
 WITHIN = """
 site_packages = f'.local/lib/python3.{sys.version_info.minor}/site-packages'
 home = pathlib.Path.home()

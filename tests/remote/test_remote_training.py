@@ -97,7 +97,7 @@ def test_at_the_end_of_the_budget_a_program_and_what_it_has_started_may_save_and
     worse = trained(longer, tmp_path, reason_to_stop=lambda curve: "too bad" if curve[-1] == 9.0 else None)
 
     assert (whole.error, short.error) == (None, None)
-    assert 0.6 <= whole.seconds < 3 and len(whole.curve) == 20
+    assert 0.6 <= whole.seconds < 30 and len(whole.curve) == 20
     assert worse.status == "cancelled" and worse.due is not None and worse.due.reason == "too bad"
 
 

@@ -76,7 +76,6 @@ for active, start, columns in frames():
     answer(*(draw.uniform(-1, 1, column.shape) for column in blank()))
 """
 
-
 SORTER = """
 with open("hello.json", "w") as file:
     json.dump(hello, file)

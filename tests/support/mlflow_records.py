@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 BEGIN = 1_700_000_000.0
 
-
 PARAMS: Params = {"learning_rate": 0.0003, "clip": 0.2, "lanes": 8, "orthogonal": True, "activation": "tanh"}
 
 

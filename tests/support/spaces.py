@@ -32,12 +32,10 @@ float_ranges = st.one_of(
     two(above_zero).map(lambda ends: Float(low=ends[0], high=ends[1], log=True, default=ends[1])),
 )
 
-
 int_ranges = st.one_of(
     two(any_int).map(lambda ends: Int(low=ends[0], high=ends[1], default=ends[0])),
     two(above_zero_int).map(lambda ends: Int(low=ends[0], high=ends[1], log=True, default=ends[1])),
 )
-
 
 PLANE: Space = {"x": Float(low=-1.0, high=1.0, default=-0.9), "y": Float(low=1e-4, high=1.0, log=True, default=0.9)}
 
@@ -75,7 +73,6 @@ choices = st.one_of(
     st.lists(st.sampled_from([True, 1, "a", "b", 2.5, False, "1"]), min_size=1, max_size=5, unique_by=repr),
     st.lists(st.integers(-9, 9) | st.floats(-9, 9), min_size=1, max_size=5, unique=True),
 ).map(lambda values: Choice(values=tuple(values), default=values[-1]))
-
 
 spaces = st.dictionaries(st.sampled_from("abcd"), st.one_of(float_ranges, int_ranges, choices), max_size=4)
 

@@ -54,14 +54,6 @@ def test_a_killed_keeper_takes_its_program_along(tmp_path: Path) -> None:
 # Signals that are noted while a campaign runs, and threads that are asked to stop.
 
 
-def test_a_signal_is_raised_where_somebody_looks_and_forgotten_after_the_block() -> None:
-    with interrupt.deferred():
-        os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(KeyboardInterrupt):
-            interrupt.check()
-    interrupt.check()
-
-
 def test_a_signal_ends_a_wait_of_another_thread() -> None:
     ended = list[float]()
 
