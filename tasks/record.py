@@ -30,10 +30,7 @@ def record(ledger: Ledger, history: History, trial: Trial) -> History:
     """
     repository, place = ledger.path / "lineage.git", ledger.place_of(trial)
     now = (*(one for one in history if one.number != trial.number), trial)
-    own = [path.relative_to(ledger.program).as_posix() for path in environments.files(ledger.program)]
-    lineage.commit(repository, place, trial, tuple(dict.fromkeys([*own, *ledger.environment.editable])))
-    if (champion := best(now)) and (trial.attempt > 1 or champion is trial):
-        lineage.crown(repository, champion.number)
+    _commit(ledger, now, trial)
     write_atomic(place.diff, lineage.patch(repository, trial.number))
     write_atomic(place.trial, workspace.TRIAL.dump_json(trial, indent=2) + b"\n", lasting=True)
     write_table(ledger, now)
@@ -42,10 +39,26 @@ def record(ledger: Ledger, history: History, trial: Trial) -> History:
     return now
 
 
+def _commit(ledger: Ledger, history: History, trial: Trial) -> None:
+    """Commit a trial of the history, and crown the champion if that may be another one by it."""
+    repository = ledger.path / "lineage.git"
+    own = [path.relative_to(ledger.program).as_posix() for path in environments.files(ledger.program)]
+    files = tuple(dict.fromkeys([*own, *ledger.environment.editable]))
+    lineage.commit(repository, ledger.place_of(trial), trial, files)
+    if (champion := best(history)) and (trial.attempt > 1 or champion is trial):
+        lineage.crown(repository, champion.number)
+
+
 def reconcile(ledger: Ledger) -> History:
-    """The finished trials. Rewrites results.tsv, since a kill may fall between a trial and its line."""
-    lineage.unlock(ledger.path / "lineage.git")
-    history = ledger.history()
+    """The finished trials. Rewrites results.tsv, since a kill may fall between a trial and its line, and makes the
+    commits that a backup lacks which was taken meanwhile.
+    """
+    repository, history = ledger.path / "lineage.git", ledger.history()
+    lineage.unlock(repository)
+    known = lineage.commits(repository)
+    for trial in history:
+        if trial.number not in known and ledger.place_of(trial).workspace.is_dir():
+            _commit(ledger, history, trial)
     write_table(ledger, history)
     return history
 

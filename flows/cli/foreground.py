@@ -190,7 +190,7 @@ def _run(flow: Any, parameters: dict[str, Any], url: str) -> str:
         raise
     finally:
         server_process.drain(url)
-    if ending.is_crashed() or (ending.is_failed() and not _ended_since(name, 0.0)):
+    if ending.is_crashed() or (ending.is_failed() and not _ended_since(name, began)):
         ending.result()  # raises what ended the flow, which is not a campaign that failed
     is_told = server_process.wait_for_rows(str(ending.state_details.flow_run_id))
     return "" if is_told else "the Prefect server lacks some task runs"

@@ -22,7 +22,6 @@ from flows.cli.options import Server
 from flows.cli.running import stop
 from flows.server import server_process
 from flows.server.setup import POOL, resume_cut_off, set_up
-from flows.status import urls
 from flows.views import terminal
 from tasks.remote import jobs
 from tasks.store import campaign_lock
@@ -95,7 +94,7 @@ def down(*, now: bool = False) -> int:
     with FileLock(directory / "up.lock"):
         worker = Daemon(directory, "worker")
         if note := worker.living():
-            _interrupt(note.url.removesuffix("/api"), now)
+            _interrupt(note.url, now)
             ended += ["worker"] * worker.end()
         ended += ["mlflow"] * Daemon(directory, "mlflow").end()
         if server_process.stop_unused(directory):
@@ -108,13 +107,13 @@ def down(*, now: bool = False) -> int:
     return 0
 
 
-def _interrupt(page: str, now: bool) -> None:
-    """Interrupt the campaigns that run on the server with this page. Refused where that was not wanted."""
+def _interrupt(api: str, now: bool) -> None:
+    """Interrupt the campaigns that run on a server. Refused where that was not wanted."""
     running = [ledger for ledger in readable() if campaign_lock.is_running(ledger)]
-    busy = [one.campaign.name for one in running if urls(one).get("prefect", "").startswith(page)]
+    busy = [one.campaign.name for one in running if str(campaign_lock.holder(one).get("api")).startswith(api)]
     if busy and not now:
         raise Refused(
-            f"{', '.join(busy)} runs on the Prefect server at {page}: wait for its end, "
+            f"{', '.join(busy)} runs on the Prefect server at {api.removesuffix('/api')}: wait for its end, "
             f"`nightshift stop {busy[0]}`, or `nightshift down --now`, after which it can be resumed"
         )
     for name in busy:
@@ -128,7 +127,7 @@ def _start_worker(directory: Path, url: str) -> None:
     if note := worker.living():
         if note.url == url:
             return
-        _interrupt(note.url.removesuffix("/api"), now=False)
+        _interrupt(note.url, now=False)
     worker.end()
     environment = {
         **os.environ,

@@ -170,7 +170,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
         launching.check(spec.launch)
     ledger = spec.open()
     with (
-        cancellable(), campaign_lock.hold(ledger, run.id, page=run.ui_url, **facts),
+        cancellable(), campaign_lock.hold(ledger, run.id, page=run.ui_url, api=run.api_url, **facts),
         results_in(ledger.results),
     ):  # fmt: skip
         spec.store(ledger)

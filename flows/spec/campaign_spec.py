@@ -245,7 +245,7 @@ def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, o
     campaign = ledger.campaign
     settings = spec.settings(campaign.seed if spec.advanced.seed is None else spec.advanced.seed)
     asked = settings.model_dump() | {"environment": lasting(spec.environment)}
-    has = campaign.model_dump() | {"environment": campaign.source}
+    has = campaign.model_dump() | {"environment": lasting(campaign.source)}
     return [(name, has[name], asked[name]) for name in FIXED if has[name] != asked[name]]
 
 

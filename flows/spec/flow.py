@@ -30,8 +30,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 ANY = "campaign"
 """The deployment that takes any environment, and names its runs by it."""
-STEM = 48
-"""Characters of a deployment's or environment's name in that of a campaign, so that its start fits in too."""
+STEM = 43
+"""Characters of a deployment's or environment's name in that of a campaign, so that the rest fits in too."""
 
 
 def form(flow: F) -> F:
@@ -102,8 +102,11 @@ def flow_run_name() -> str:
 
 
 def _deployed_name(environment: str) -> str | None:
-    """`<deployment>-<scheduled start>`, or by environment: the same when the run is retried, so that it resumes."""
+    """`<deployment>-<scheduled start>-<end of the run's id>`, or by environment: the same when the run is retried, so
+    that it resumes, and another one when two begin at the same second.
+    """
     deployment, start = runtime.deployment.name, runtime.flow_run.scheduled_start_time
     if not deployment:
         return None
-    return f"{stem_of(environment if deployment == ANY else deployment, STEM)}-{start:%Y%m%d-%H%M%S}"
+    stem = stem_of(environment if deployment == ANY else deployment, STEM)
+    return f"{stem}-{start:%Y%m%d-%H%M%S}-{str(runtime.flow_run.id)[-4:]}"

@@ -28,8 +28,8 @@ def this_engine() -> str:
 def is_alive(engine: str) -> bool:
     """Whether an engine lives; one of another container cannot be seen."""
     pid, _, its_identity = engine.partition(" ")
-    with contextlib.suppress(OSError, ValueError):
-        return identity(int(pid)) == its_identity
+    with contextlib.suppress(OSError, ValueError, psutil.Error):
+        return identity(int(pid)) == its_identity and is_live(psutil.Process(int(pid)))
     return False
 
 
@@ -43,15 +43,18 @@ def marked(value: str, variable: str = MARKER) -> list[psutil.Process]:
     return found
 
 
-def end(value: str, variable: str = MARKER) -> list[str]:
+def end(value: str, variable: str = MARKER, followed: bool = True) -> list[str]:
     """Kill every process that `marked` finds, and those that they start meanwhile; their command lines. Supervisors,
     which have no MARKER, are asked instead: they find even what has lost the variables. TimeoutError when some survive
     for KILL_SECONDS (they hang in the kernel).
+
+    Args:
+        followed: Those too whose engine is another process that lives, as that of a copied campaign.
     """
     ended: dict[psutil.Process, str] = {}
     deadline = time.monotonic() + KILL_SECONDS
     # Who ends loses its variables before its files, so that each is waited for.
-    while left := {*filter(is_live, ended), *marked(value, variable)}:
+    while left := {*filter(is_live, ended), *(one for one in marked(value, variable) if followed or not _engine(one))}:
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes {[process.pid for process in left]} of {value} survive SIGKILL")
         for process in left:
@@ -62,6 +65,14 @@ def end(value: str, variable: str = MARKER) -> list[str]:
                 process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped its supervisor
         time.sleep(0.005)
     return list(ended.values())
+
+
+def _engine(process: psutil.Process) -> str:
+    """The engine of a marked process, if it lives and is another process than this one."""
+    with contextlib.suppress(psutil.Error):
+        engine = process.environ().get(ENGINE, "")
+        return engine if engine != this_engine() and is_alive(engine) else ""
+    return ""
 
 
 def is_live(process: psutil.Process) -> bool:

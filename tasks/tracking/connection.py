@@ -35,7 +35,7 @@ SETTINGS = {
     "DO_NOT_TRACK": "1",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
     # Traces are sent where `sync` can see what came of it.
     "MLFLOW_ENABLE_ASYNC_TRACE_LOGGING": "false",

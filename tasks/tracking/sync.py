@@ -198,7 +198,10 @@ class _Campaign:
             safe_read.pack_trial(place, parcel)
             is_due = trial.verdict.kind == "keep" and not is_sent
             uploaded = safe_read.pack_folder(place.out, parcel) if is_due else ""
-            client.log_artifacts(run_id, str(parcel))
+            try:
+                client.log_artifacts(run_id, str(parcel))
+            except Exception as error:  # the storage of files may fail alone
+                raise OSError(f"the files of trial {trial.number}: {error}") from error
         if uploaded:
             client.set_tag(run_id, "checkpoint", uploaded)
         if self.traces:

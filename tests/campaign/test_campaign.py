@@ -137,6 +137,8 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
     assert ledger(home, "killed") == ledger(finished.home, "one")
     assert {n: (home / f"killed/trials/{n:04d}/trial.json").read_text() for n in range(2)} == before
     assert orphans.marked(status("killed")["campaign_id"]) == []
+    refused = nightshift("resume", "killed", "--trials", "99", "--launch", "nowhere", server=server)
+    assert refused.returncode == 2 and "'nowhere'" in refused.stderr, "it had ended before: that is no answer"
 
     first, second = lives(home, "killed")
     assert second["spent_before"] > 0.5
@@ -163,6 +165,7 @@ def proof(made: Certificate) -> tuple[object, ...]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_killed_while_its_baseline_is_run_again_and_in_its_certificate_a_campaign_proves_the_same(
     tmp_path: Path, home: Path, server: str
 ) -> None:

@@ -29,6 +29,7 @@ from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.reader import EditFailed, read
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
+from tasks.system.commands import identity
 from tasks.train import run_program
 from tasks.trial import Proposal
 from tests.support.levels import WORKING
@@ -115,6 +116,10 @@ def test_what_carries_the_marker_of_a_campaign_is_ended_and_no_other() -> None:
         assert orphans.end("campaign-y") == ["sleep 300"]
         assert psutil.pid_exists(other.pid) and orphans.marked("campaign-y") == []
         other.kill()
+    engine = f"{os.getppid()} {identity(os.getppid())}"  # it lives: this is a run of another copy of the campaign
+    with subprocess.Popen(["sleep", "300"], env={**marked, orphans.ENGINE: engine}) as copy:
+        assert orphans.end("campaign-y", followed=False) == [] and copy.poll() is None
+        assert orphans.end("campaign-y") == ["sleep 300"]
 
 
 @pytest.mark.parametrize("level", WORKING)
