@@ -168,6 +168,11 @@ class Match:
         shown, words = judged(
             test, [side.text for side in known.sides.values()], scores["a"], scores["b"], level, units
         )
+        limit = problem.budget_seconds
+        cut = Counter(one.arm.upper() for one in done if one.run.status == "finished" and one.run.seconds >= limit)
+        if cut and problem.trainer == "command":
+            counts = " and ".join(f"{cut[arm]} of {len(scores[arm.lower()])} runs of {arm}" for arm in sorted(cut))
+            words += f"\n{counts} were ended at the limit of {limit:g} s, and are judged by what they had saved"
         sides = {}
         for arm, side in known.sides.items():
             values = [score.value for score in scores[arm] if score.value is not None]

@@ -115,7 +115,7 @@ def _is_inside(link: Path, folder: Path) -> bool:
 
 
 def _side(arm: str, name: str, text: str, wanted: Set[str], folder: Path, project: Path) -> Side:
-    """A side with the value of each placeholder that is wanted; its configuration is laid into the project."""
+    """A side with the value of each placeholder that is wanted; a foreign configuration is laid into the project."""
     is_file = not text.lstrip().startswith("{")
     content = (folder / text).read_bytes() if is_file else text.encode()
     try:
@@ -125,10 +125,13 @@ def _side(arm: str, name: str, text: str, wanted: Set[str], folder: Path, projec
     values, params = table if isinstance(table, dict) else {}, dict[str, Value]()
     for key in sorted(wanted):
         if key == "config":
-            file = project / f"nightshift-{arm}" / (Path(text).name if is_file else "config.json")
-            file.parent.mkdir()
-            file.write_bytes(content)
-            params[key] = file.relative_to(project).as_posix()
+            root = project.resolve()
+            file = (root / text).resolve() if is_file else root
+            if not (file.is_file() and file.is_relative_to(root)):  # one that is copied lies beside what it includes
+                file = root / f"nightshift-{arm}" / (Path(text).name if is_file else "config.json")
+                file.parent.mkdir()
+                file.write_bytes(content)
+            params[key] = file.relative_to(root).as_posix()
         elif isinstance(value := values.get(key), Value):
             params[key] = value
         else:
@@ -156,7 +159,7 @@ def of_study(place: str, b: str | None) -> tuple[tuple[Named, Named], bool]:
         other = side(len(trials) // 2, "the median")
     else:
         other = ("the script's own values", "{}") if b == "default" else (b, b)
-    return (side(0, "the best"), other), study.direction.name == "MINIMIZE"
+    return (side(0, "the best"), other), study.directions[0].name == "MINIMIZE"
 
 
 def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Value]) -> Question:

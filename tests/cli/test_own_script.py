@@ -70,6 +70,8 @@ def compare(project: Path, *arguments: str) -> tuple[int, Any]:
 
 
 def test_one_command_says_whether_a_beats_b_and_a_second_one_adds_runs(project: Path) -> None:
+    includes = 'import os, sys\nassert os.path.exists(os.path.join(os.path.dirname(sys.argv[2]), "default.json"))\n'
+    (project / "train.py").write_text(includes + TRAIN)
     code, found = compare(project, *COMMANDS)
     assert (code, found["verdict"]) == (0, "better"), found["words"]
     assert found["gain"] == pytest.approx(19, abs=4) and 0 < found["low"] < found["gain"]
@@ -121,6 +123,7 @@ lr += 100 * (len(asked) - 1)
     code, found = compare(project, *COMMANDS, "--set", "budget_seconds=4")
     assert code == 0, found["words"]
     assert found["a"]["score"] == pytest.approx(20, abs=4), "a second signal would have told"
+    assert "5 of 5 runs of A and 3 of 3 runs of B were ended" in found["words"]
 
 
 @pytest.mark.slow
