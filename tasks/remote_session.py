@@ -149,7 +149,7 @@ class RemoteSession(TrainingSession):
                     self._conclude(endpoint, job.key, status)
                 if self.status == "finished":
                     fetch(endpoint, job.key, self.place.out, self.environment.limits)
-                    if outputs.checkpoint(self.place.out) is None:
+                    if not outputs.newest(self.place.out):
                         raise TrialFault("left no checkpoint in out/")
         except EndpointAway:
             is_lost = True  # it may run on there: the next try adopts it, or a sweep removes it
@@ -184,16 +184,17 @@ class RemoteSession(TrainingSession):
         return status
 
     def _read_progress(self, endpoint: RemoteEndpoint, key: str, status: Status, running_since: float | None) -> bool:
-        """Append new reports to out/progress.jsonl, and read them; whether there were any."""
+        """Append new reports to out/progress.jsonl, and read some of them; whether there were any."""
         path = self.place.progress
         new = endpoint.progress(key, path.stat().st_size if path.exists() else 0)
         with path.open("ab") as file:
             file.write(new)
+        known = self.progress.count
         self.progress.read()
         if self.progress.ready and self.startup is None and running_since:
             self.startup = time.monotonic() - running_since
         self.passed(status.seconds)
-        return bool(new)
+        return bool(new) or self.progress.count > known
 
     def _conclude(self, endpoint: RemoteEndpoint, key: str, status: Status) -> None:
         """Note how it ended there. Raises CannotStart if its machine was at fault."""

@@ -4,7 +4,7 @@ runs/.prepared/arithmetic-0123456789abcdef/     named by the hash of the recipe
     data/            for training: train.jsonl, a base model
     judge/           for the judge alone: search.jsonl, confirm.jsonl, report.jsonl
     settings.json    the recipe's settings
-    prepared.json    the recipe's hash, time, and a hash of every file
+    prepared.json    a hash of every file, and the time that it took
 runs/.prepared/arithmetic-0123456789abcdef.log, .lock, .making/     its output; held while it runs; its working folder
 runs/.prepared/report-0123456789abcdef.looks.jsonl                  the uses of report questions (tasks/stats)
 
@@ -73,8 +73,6 @@ class Content:
 class Prepared:
     """The content of prepared.json."""
 
-    recipe: str
-    """The digest of the recipe (environments/recipe.py)."""
     content: str
     """Digest of all files, 16 hexadecimal digits: equal for the same questions and base model."""
     files: dict[str, Content]
@@ -165,7 +163,7 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
         raise Refused(f"{environment.folder / FILE}: [prepare] {first}. Its log is {log}\n{rest}".rstrip()) from wrong
     lines = [f"{name} {content.bytes} {content.sha256}\n" for name, content in sorted(files.items())]
     digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
-    record = Prepared(final.name.rpartition("-")[2], digest, files, questions, round(seconds, 3))
+    record = Prepared(digest, files, questions, round(seconds, 3))
     (made / RECORD).write_bytes(PREPARED.dump_json(record, indent=2) + b"\n")
     for path in (made, *made.rglob("*")):  # the engine's, and read-only; the top folder once it is moved
         os.chown(path, os.geteuid(), os.getegid())

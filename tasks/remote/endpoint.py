@@ -10,18 +10,16 @@ import hashlib
 import io
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar
 from urllib.parse import quote
 
+import httpx
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from environments.remote import Address
 from tasks.system import interrupt
 from tasks.system.redact import one_line
 from tasks.system.retrying import PASSING, retrying
-
-if TYPE_CHECKING:
-    import httpx
 
 PROTOCOL = 1
 CONNECT_SECONDS = 5.0
@@ -82,8 +80,6 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
         self, address: Address, away_seconds: float, answer_seconds: float,
         pause: Callable[[float], None] = interrupt.wait,
     ) -> None:  # fmt: skip
-        import httpx
-
         self.url, self._away, self._pause = address.url.rstrip("/"), away_seconds, pause
         login = {"Authorization": f"Bearer {address.token}"} if address.token else {}
         # Nothing is compressed, so that no answer grows when it is read; and no login follows a redirection.
@@ -146,8 +142,9 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
         return body.getvalue()
 
     def _read(self, target: BinaryIO, most: int, method: str, path: str, **content: Any) -> None:
-        """Write the body of an answer up to so many bytes and a little more; one that was cut is asked for again."""
-        import httpx
+        """Write the body of an answer up to so many bytes and a little more. One that was cut is asked for again, as
+        long as each time more of it comes than ever before.
+        """
 
         def ask() -> None:
             target.truncate(target.seek(0))
@@ -161,11 +158,15 @@ class RemoteEndpoint(AbstractContextManager["RemoteEndpoint"]):
                     if target.tell() > most:
                         break
 
-        try:
-            retrying(self._away, self._pause)(ask)
-        except httpx.HTTPError as fault:
-            why = f"{type(fault).__name__}: {one_line(str(fault), 200)}"
-            raise EndpointAway(f"{self.url} did not answer for {self._away:g} s ({why})") from fault
+        furthest = 0
+        while True:
+            try:
+                return retrying(self._away, self._pause)(ask)
+            except httpx.HTTPError as fault:
+                if (reached := target.tell()) <= furthest:
+                    why = f"{type(fault).__name__}: {one_line(str(fault), 200)}"
+                    raise EndpointAway(f"{self.url} did not answer for {self._away:g} s ({why})") from fault
+                furthest = reached
 
     def _parsed(self, form: TypeAdapter[T], body: bytes) -> T:
         try:

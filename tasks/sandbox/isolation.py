@@ -14,10 +14,8 @@ from environments.limits import Limits
 from environments.plugins import Refused
 from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give
 from tasks.sandbox.interpreter import OWN
-from tasks.sandbox.program import SAID, CannotStart, NotAProgram, Program
+from tasks.sandbox.program import SAID, SUPERVISOR_SECONDS, CannotStart, NotAProgram, Program
 from tasks.system.secret_places import secret_place
-
-PROBE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -105,10 +103,10 @@ def why_not(level: Level) -> str:
                 ["python", "-I", "probe.py", str(out), str(secret)], cwd=workspace, log=place / "log",
                 marker=f"probe-{os.getpid()}", level=level, view=VisiblePaths((workspace,), (out,)), limits=Limits(),
             ) as program:  # fmt: skip
-                status, tail = program.wait(PROBE_SECONDS), program.tail().splitlines()
+                status, tail = program.wait(SUPERVISOR_SECONDS), program.tail().splitlines()
         except (CannotStart, NotAProgram) as fault:
             return str(fault)
         if status == 0 and (out / "written").exists():
             return ""
-        ended = f"did not end within {PROBE_SECONDS:g} s" if status is None else f"ended with status {status}"
+        ended = f"did not end within {SUPERVISOR_SECONDS:g} s" if status is None else f"ended with status {status}"
         return tail[-1].removeprefix(SAID) if tail else f"a program run at it {ended}"

@@ -48,8 +48,6 @@ SUPERVISOR_SECONDS = 20.0
 """How long a supervisor may take to start or end everything; only processes that hang in the kernel need longer."""
 MOST_SAMPLES = 60
 GIB, MIB = 2**30, 2**20
-MEMORY_RESERVE = 256 * MIB
-"""Bytes of the machine's memory that stay free where no control group bounds a program's."""
 PASSED_ON = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 """The engine's variables that a program may see. All others, keys above all, are withheld."""
 SAID = "| "
@@ -396,19 +394,17 @@ class Program:
             self._group.kill()
         end(self.marker)
 
-    def _usage(self, exact: bool = False) -> ResourceUsage:
-        return ResourceUsage.of(self.process.pid, self._disk, exact)
-
     def _look(self) -> None:
         """Every LOOK_SECONDS, check the resources that it uses. Raises Stopped when it exceeds a limit."""
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return
         self._looked = time.monotonic()
-        now, limits, allowed = self._usage(), self.limits, allowed_memory(self.limits)
+        pid, limits, allowed = self.process.pid, self.limits, allowed_memory(self.limits)
+        now = ResourceUsage.of(pid, self._disk)
         elapsed = round(time.monotonic() - self.started, 2)
         self._samples.append(ResourceSample(elapsed, round(now.cpu, 2), now.memory, memory_in_use(self.slot.gpus)))
         # The quick measure counts shared pages once per process; the exact one decides.
-        if not self._group and now.memory > allowed < self._usage(exact=True).memory:
+        if not self._group and now.memory > allowed < ResourceUsage.of(pid, self._disk, exact=True).memory:
             raise Stopped(f"used more than {allowed / GIB:.3g} GiB of memory (limits.memory_gb)")
         if now.processes > limits.processes + 2:
             raise Stopped(f"started more than {limits.processes} processes (limits.processes)")
@@ -420,8 +416,6 @@ class Program:
         temporary = limits.model_copy(update={"out_gb": limits.scratch_gb})
         if reason := outputs.excess(self._scratch, temporary):
             raise Stopped(f"its temporary files (limits.scratch_gb): {reason}")
-        if not self._group and psutil.virtual_memory().available < MEMORY_RESERVE:  # some is hidden, as in sockets
-            raise Stopped(f"left less than {MEMORY_RESERVE // MIB} MiB of the machine's memory, kept for others")
         if shutil.disk_usage(self._place).free < DISK_RESERVE:
             raise Stopped(f"left less than {DISK_RESERVE // MIB} MiB free on the disk, which is kept for others")
 

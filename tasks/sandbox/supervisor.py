@@ -32,10 +32,7 @@ from typing import IO, Any
 FILTER_DESCRIPTOR = 9
 """The descriptor from which bubblewrap reads the system call filter."""
 
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 1, 22, 24, 28
-PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 36, 38, 2
-SECURE_NO_ROOT = 0b101111
-"""No capabilities for uid 0 by exec or by setuid, none kept, and all of that locked (but `keep_caps`, unlocked)."""
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 1, 22, 36, 38, 2
 LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
 FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """How many file rights each version of Landlock knows; later ones know as many as version 5."""
@@ -217,15 +214,7 @@ def _check(answer: int, what: str) -> int:
 
 
 def _drop_capabilities() -> None:
-    """Give up every capability for good, also as uid 0, which then is an ordinary user."""
-    with open("/proc/sys/kernel/cap_last_cap") as file:
-        last = int(file.read())
-    with open("/proc/self/status") as file:
-        held = next(int(line.split()[1], 16) for line in file if line.startswith("CapEff"))
-    if held:
-        for capability in range(last + 1):
-            _prctl(PR_CAPBSET_DROP, capability)
-        _prctl(PR_SET_SECUREBITS, SECURE_NO_ROOT)
+    """Give up every capability: with PR_SET_NO_NEW_PRIVS no exec gives one back, also to uid 0."""
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # the version of the call, and this process
     _check(_libc.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())), "capset")
 

@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -138,6 +139,7 @@ class Policy:
         if level == "none":  # whoever can write to a registry can have put another program there
             raise Refused("no sandbox works on this machine: `nightshift doctor` says why")
         self._isolation = isolation.Isolation(level)
+        self._turn = threading.Lock()  # a server calls it in several threads
 
     def predict(self, model_input: pd.DataFrame | Rows, params: dict[str, Any] | None = None) -> Rows:
         """The actions for observations, one a row, in the judge's mode; `params` has no effect. Refused if they have
@@ -148,13 +150,14 @@ class Policy:
         rows, judge = np.asarray(model_input), self._judge
         if rows.ndim != 2 or rows.shape[1] != sum(judge.widths) or not len(rows):
             raise Refused(f"an observation is a row of {sum(judge.widths)} numbers, got shape {rows.shape}")
-        judge._rows = rows
         marker = f"model-{os.getpid()}-{time.monotonic_ns()}"
         seed = secrets.randbelow(2**31)
-        score = judge_run(marker, self._environment, self._isolation, self.place, self._run, seed)
-        if score.error:
-            raise Refused(score.error)
-        taken = judge._answer
+        with self._turn:
+            judge._rows = rows
+            score = judge_run(marker, self._environment, self._isolation, self.place, self._run, seed)
+            if score.error:
+                raise Refused(score.error)
+            taken = judge._answer
         if len(taken) == 1 and taken[0].ndim == 1:
             return taken[0]
         return np.concatenate([column.reshape(len(rows), -1) for column in taken], axis=1)

@@ -83,13 +83,6 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def at(table: Any, key: str) -> Any:
-    """The value of a dotted key; None where there is none."""
-    for part in key.split("."):
-        table = table.get(part) if isinstance(table, dict) else None
-    return table
-
-
 @dataclass(frozen=True)
 class Settings:
     """The fixed parameters. Deadlines are seconds."""
@@ -167,10 +160,12 @@ class Run:
         replaces lists as a whole. Raises Failed: there are several, or the file is not TOML.
         """
         try:
-            stated = at(laid_over(tomllib.loads(self.train), self.parameters), "orchestrator.train.source") or {}
+            stated: Any = laid_over(tomllib.loads(self.train), self.parameters)
         except (ValueError, RecursionError) as broken:
             raise Failed(f"refused: train.toml: {broken}") from broken
-        sources = stated if isinstance(stated, list) else [stated]
+        for part in ("orchestrator", "train", "source"):
+            stated = stated.get(part) if isinstance(stated, dict) else None
+        sources = stated if isinstance(stated, list) else [stated or {}]
         if len(sources) != 1 or not isinstance(sources[0], dict):
             raise Failed("refused: train.toml: orchestrator.train.source: the environment's questions are one source")
         return sources[0]

@@ -118,7 +118,7 @@ attempt("F_SETOWN", lambda: owned(VICTIM, signal.SIGKILL))
 """Those that hurt nobody else where there is no sandbox."""
 
 STATED = ("NoNewPrivs", "CapEff", "CapPrm", "CapInh", "CapAmb", "Uid", "Seccomp")
-OWN = {"signal everybody", "kill the keeper", "F_SETOWN", "su"}
+OWN = {"signal everybody", "kill the keeper", "F_SETOWN", "su", "affinity"}
 """What has effects in its own namespace, or none. All else is refused: killing, looking into a process or slowing it,
 memory of the user, leaving its namespaces, the clock, keys, doors of the kernel, devices, its group, the
 terminal, speaking for its keeper, files that others open, running before everybody else, staying when memory is short."""
@@ -234,7 +234,6 @@ for path in ("/etc/" + name, "/usr/bin/" + name, TARGETS["python"]):
     attempt("add " + path, lambda: os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)))
 model()
 """
-
 
 MINE = {"listed", "listed alone", "variables", "keeper's variables", "descriptors"}
 """What a program reads of itself, or is given by its environment; the secret must not be in it."""

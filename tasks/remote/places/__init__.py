@@ -22,8 +22,6 @@ from tasks.remote.endpoint import EndpointFault, RemoteEndpoint, TrialFault
 from tasks.system import interrupt, redact
 
 PACKAGE = "tasks.remote.places"
-ANSWER_SECONDS = 5.0
-"""Longest wait for an answer of a container that may not serve yet."""
 LISTED_SECONDS = 30.0
 """Longest time until a new deployment is found by its name."""
 
@@ -88,7 +86,7 @@ class DeployedPlace(Deployed, RemotePlace):
                     requested = time.monotonic()
                     self.deploy(name, {"ENDPOINT_TOKEN": token, "NIGHTSHIFT_KEY": key}, seconds)
                     is_deployed = True
-                if url and _serves(address := Address(url=url, token=token)):
+                if url and _serves(address := Address(url=url, token=token), self.answer_seconds):
                     return address
                 reason = "it does not serve the protocol" if url else "it has no address"
             except (CloudFault, ValidationError) as fault:  # also of an address to which no token may be sent
@@ -104,9 +102,9 @@ def load(trainer: str, settings: Mapping[str, Any]) -> RemotePlace:
     return plugins.make(PACKAGE, trainer, RemotePlace, settings)  # type: ignore[type-abstract]
 
 
-def _serves(address: Address) -> bool:
+def _serves(address: Address, seconds: float) -> bool:
     try:
-        with RemoteEndpoint(address, 0.0, ANSWER_SECONDS) as endpoint:
+        with RemoteEndpoint(address, 0.0, seconds) as endpoint:
             endpoint.check()
     except (EndpointFault, TrialFault):
         return False

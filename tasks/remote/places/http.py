@@ -12,9 +12,6 @@ from tasks.remote.endpoint import EndpointFault, RemoteEndpoint, TrialFault
 from tasks.remote.places import RemotePlace
 from tasks.system import redact
 
-CHECK_SECONDS = 10.0
-"""How long an endpoint may take to answer before a campaign begins."""
-
 
 class Http(HttpEndpoint, RemotePlace):
     """An endpoint that takes trials of several campaigns at once, and queues what it has no machine for."""
@@ -25,7 +22,7 @@ class Http(HttpEndpoint, RemotePlace):
 
     def check(self) -> None:
         try:
-            with RemoteEndpoint(self.address, CHECK_SECONDS, CHECK_SECONDS) as endpoint:
+            with RemoteEndpoint(self.address, self.answer_seconds, self.answer_seconds) as endpoint:
                 endpoint.check()
         except (EndpointFault, TrialFault) as fault:
             raise Refused(

@@ -21,8 +21,6 @@ from tasks.system.redact import one_line
 
 TUNNEL_SECONDS = 5
 LOOK_SECONDS = 0.2
-CANCEL_SECONDS = 5.0
-"""Longest wait until a question is cancelled: the SDK may have to end a sandbox then."""
 REFUSALS = (
     exception.AuthError, exception.ImageBuildError, exception.InvalidError, exception.NotFoundError,
     exception.PermissionDeniedError,
@@ -88,13 +86,9 @@ def _answer(question: Coroutine[Any, Any, T], seconds: float, to_the_end: bool =
 
 
 async def _watched(question: Coroutine[Any, Any, T], seconds: float, to_the_end: bool) -> T:
-    task = asyncio.ensure_future(question)
-    try:
-        async with asyncio.timeout(seconds):
-            while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
-                if not to_the_end:
-                    interrupt.check()
-        return task.result()
-    finally:
-        task.cancel()
-        await asyncio.wait({task}, timeout=CANCEL_SECONDS)
+    task = asyncio.ensure_future(question)  # asyncio.run cancels it where this ends first, and waits for that
+    async with asyncio.timeout(seconds):
+        while not (await asyncio.wait({task}, timeout=LOOK_SECONDS))[0]:
+            if not to_the_end:
+                interrupt.check()
+    return task.result()
