@@ -134,15 +134,12 @@ class Environment(BaseModel, frozen=True, extra="forbid"):
 
     def at(self, share: float) -> Environment:
         """The same environment with a share of the training budget, above 0; more than 1 is a longer one."""
-        if share == 1:
-            return self
         least = self.limits.least_seconds
-        scaled = {
+        return self.model_copy(update={
             "budget_seconds": round(self.budget_seconds * share, 6),
             "budget_steps": max(round(self.budget_steps * share), 1) if self.budget_steps else 0,
             "limits": self.limits.model_copy(update={"least_seconds": None if least is None else least * share}),
-        }
-        return self.model_copy(update=scaled)
+        })  # fmt: skip
 
     def complete(self, params: Mapping[str, Value]) -> dict[str, Value]:
         """The baseline's parameters with `params` replacing some, each checked against the space. Raises Refused."""

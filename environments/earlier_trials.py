@@ -9,13 +9,11 @@ No judge of ours has seen them, so they take no part in verdicts, noise or certi
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from environments.plugins import Refused, explain
 from environments.space import Value
@@ -25,11 +23,8 @@ MOST = 5_000
 """Lines of a file; each campaign keeps a copy."""
 
 
-@dataclass(frozen=True)
-class EarlierTrial:
+class EarlierTrial(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """A trial that the original tool ran, for a proposer to learn from."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     params: Mapping[str, Value]
     """Those that are known; of an edit of the program none."""
@@ -37,14 +32,6 @@ class EarlierTrial:
     """None where it failed."""
     note: str = ""
     """Where it comes from, and what that tool said of it."""
-
-
-TRIAL = TypeAdapter(EarlierTrial)
-
-
-def text(trials: Iterable[EarlierTrial]) -> str:
-    """The content of the file."""
-    return "".join(f"{json.dumps(asdict(trial))}\n" for trial in trials)
 
 
 def read(folder: Path) -> tuple[EarlierTrial, ...]:
@@ -55,7 +42,7 @@ def read(folder: Path) -> tuple[EarlierTrial, ...]:
         raise Refused(f"{path}: {len(lines)} lines, at most {MOST} are taken: keep the newest")
     for number, line in enumerate(lines, 1):
         try:
-            trials += [TRIAL.validate_json(line)] if line.strip() else []
+            trials += [EarlierTrial.model_validate_json(line)] if line.strip() else []
         except ValidationError as wrong:
             raise explain(wrong, f"{path}: line {number}") from wrong
     return tuple(trials)

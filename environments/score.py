@@ -72,8 +72,6 @@ class Score:
     def of(cls, units: Sequence[float], higher_is_better: bool) -> Score:
         """The score of per-unit results. Raises ValueError: no unit, or one that is not a finite number."""
         values = tuple(float(unit) for unit in units)
-        if not values:
-            raise ValueError("a score needs at least one unit, got none")
         for index, value in enumerate(values):
             if not math.isfinite(value):
                 raise ValueError(f"unit {index} scored {value}: only finite numbers count")

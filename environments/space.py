@@ -15,14 +15,14 @@ LARGEST_INT = 2**53
 """Above it a float no longer distinguishes neighbouring integers."""
 
 
-class _Range(BaseModel, frozen=True, extra="forbid", strict=False):
+class _Range(BaseModel, frozen=True, extra="forbid"):
     """Bounds, a scale, and a default within the bounds, shared by Float and Int."""
 
-    low: float
-    high: float
+    low: FiniteFloat
+    high: FiniteFloat
     log: bool = False
     """Search on a logarithmic scale; needs low > 0."""
-    default: float
+    default: FiniteFloat
 
     is_ordered: ClassVar[bool] = True
     """Whether a greater value means more of something."""
@@ -77,9 +77,6 @@ class Float(_Range):
     """A real number in [low, high]."""
 
     type: Literal["float"] = "float"
-    low: FiniteFloat
-    high: FiniteFloat
-    default: FiniteFloat
 
 
 class Int(_Range):

@@ -220,8 +220,6 @@ class Control(Judge):
 
 def _play(lanes: ForeignProcess, talk: Conversation, answer_bytes: int, seeds: list[int], first: int) -> list[float]:
     """The returns of one episode in each lane from `first` on, one per seed."""
-    if not seeds:
-        return []
     frame = lanes.call(Lanes.reset, dict(enumerate(seeds, first)))
     while frame:
         answer = talk.ask(frame, answer_bytes)

@@ -158,7 +158,7 @@ class Options(NamedTuple):
     stated: dict[str, Literal | None]
     """Their defaults, if these are numbers, switches or texts; None: another one, such as a list, or none."""
     flags: set[str]
-    """Switches of argparse that take no value."""
+    """Those of argparse that not any value can be given as `--name=value`: switches, choices, other forms."""
 
     @property
     def values(self) -> dict[str, Literal]:
@@ -172,13 +172,15 @@ def options(tree: ast.Module) -> Options:
     name = next((one for one in given if one in classes), "")
     if not name:
         return _argparse_options(tree)
-    fields = [line for line in classes[name].body if isinstance(line, ast.AnnAssign)]
+    bases = [classes[each] for each in map(ast.unparse, classes[name].bases) if each in classes]
+    lines = [line for each in (*bases, classes[name]) for line in each.body]
+    fields = [line for line in lines if isinstance(line, ast.AnnAssign)]
     stated = {ast.unparse(line.target): literal(line.value, ast.unparse(line.annotation)) for line in fields}
     return Options(name, stated, set())
 
 
 def _argparse_options(tree: ast.Module) -> Options:
-    named, stated, switches = assigned(tree), dict[str, Literal | None](), set[str]()
+    named, stated, flagged = assigned(tree), dict[str, Literal | None](), set[str]()
     later = {word.arg: word.value for call in calls(tree, "set_defaults") for word in call.keywords}
     for call in calls(tree, "add_argument"):
         words = {word.arg: word.value for word in call.keywords}
@@ -187,10 +189,11 @@ def _argparse_options(tree: ast.Module) -> Options:
         default = later.get(name.replace("-", "_"), words.get("default"))
         value = default and named.get(ast.unparse(default), default)
         stated[name] = literal(value, ast.unparse(words["type"]) if "type" in words else "")
+        if {"action", "choices"} & {*words} or not any(flag.startswith("--") for flag in flags):
+            flagged.add(name)
         if "action" in words:
-            switches.add(name)
             stated[name] = SWITCHES.get(str(literal(words["action"]))) if default is None else stated[name]
-    return Options("", stated, switches)
+    return Options("", stated, flagged)
 
 
 def calls(tree: ast.AST, *names: str) -> Iterator[ast.Call]:
@@ -243,7 +246,7 @@ def with_modules(script: Path) -> dict[str, Path]:
             names = imports(parsed(file))
         except Refused:  # one of a package that the script may never load
             continue
-        for name in sorted(names - {script.stem} - sys.stdlib_module_names):
+        for name in sorted(names - {script.stem, "__main__"} - sys.stdlib_module_names):
             for folder in [own] if find_spec(name) else [own, *above]:
                 module = folder / f"{name}.py"
                 files = [module] if module.is_file() else sorted((folder / name).rglob("*.py"))

@@ -17,11 +17,6 @@ from tasks.importing._original import REPOSITORY
 from tasks.importing._parameters import ConvertedParameter, is_seed
 
 PROGRAMS = Path(__file__).parent / "programs"
-REPORTS: dict[str, str | Path] = {
-    "standin/autoresearch_rl/__init__.py": "from autoresearch_rl.target.progress import emit_progress\n",
-    "standin/autoresearch_rl/target/progress.py": PROGRAMS / "progress.py",
-}
-"""The package by which programs and stand-ins report."""
 TENSORBOARD, SB3 = "sitecustomize", "sb3_call"
 """The stand-ins for TensorBoard's writers, and around Stable-Baselines3, which hands on the seed by itself."""
 BUDGET_SECONDS = 1200
@@ -95,7 +90,9 @@ def imported(
         **originals,
         "train.py": PROGRAMS / "run.py",
         "run.json": json.dumps(how, indent=1) + "\n",
-        **REPORTS,
+        # The package by which programs and stand-ins report.
+        "standin/autoresearch_rl/__init__.py": "from autoresearch_rl.target.progress import emit_progress\n",
+        "standin/autoresearch_rl/target/progress.py": PROGRAMS / "progress.py",
         **{f"standin/{module}.py": PROGRAMS / f"{module}.py" for module in stand_ins},
         **{module: PROGRAMS / module for module in player},
         "program.md": NOTE.format(title=name, origin=origin, script=place, text=text),

@@ -32,17 +32,16 @@ class Cleanrl(Importer):
         if isinstance(tree, str):
             return tree
         options, text = _original.options(tree), _original.read_text(path)
-        if not options.dataclass and not options.values:
-            return "it gives no dataclass of its own to tyro.cli, and argparse no option with a default"
         if "add_scalar" not in text or sb3.makes_model(tree):
             return "it never calls add_scalar, or makes a model of Stable-Baselines3"
         metric = _metric(path, tree)
-        values = options.values
-        seeds = [name for name, value in options.stated.items() if is_seed(name) and type(value or 0) is int]
+        stated = {name: value for name, value in options.stated.items() if name not in options.flags}
+        values = {name: value for name, value in stated.items() if value is not None}
+        seeds = [name for name, value in stated.items() if is_seed(name) and type(value or 0) is int]
         steps, problem = _option(values, STEPS, int), _option(values, PROBLEMS, str)
         space = guesses({  # none around 0 and 1, which may be switches, ends or counts that cannot vary
             name: value for name, value in values.items()
-            if name not in {*options.flags, steps} and name.replace("-", "_") not in SWITCHES
+            if name != steps and name.replace("-", "_") not in SWITCHES
             and (isinstance(value, bool) or value not in (0, 1))
         })  # fmt: skip
         rest = ", ".join(name for name in options.stated if name not in {*space, problem, steps, *seeds})

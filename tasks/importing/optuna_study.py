@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 SQLITE = "sqlite:///"
-SLACK, SHORTEST, UNKNOWN = 3, 30, 600
-"""The budget: so many times the longest finished trial, in seconds at least, and where none has finished."""
+SLACK, SHORTEST = 3, 30
+"""The budget: so many times the longest finished trial, and in seconds at least."""
 OBJECTIVE = '''\
 """The place of your objective: put the function that your study optimised here, and beside it what it imports."""
 
@@ -56,11 +56,11 @@ class OptunaStudy(Importer):
             left.append(Term("further objectives", f"figures beside the score, for [guards]: {', '.join(others)}"))
         metric = (study.metric_names or ["value"])[0]
         took = [trial.duration.total_seconds() for trial in finished if trial.duration]
-        seconds = max(math.ceil(SLACK * max(took)), SHORTEST) if took else UNKNOWN
+        budget = {"budget_seconds": max(math.ceil(SLACK * max(took)), SHORTEST)} if took else {}
         earlier = [
             EarlierTrial(
-                {name: held(one) for name, one in trial.params.items() if not is_seed(name)}, _value(trial),
-                f"Optuna's trial {trial.number}",
+                params={name: held(one) for name, one in trial.params.items() if not is_seed(name)},
+                score=_value(trial), note=f"Optuna's trial {trial.number}",
             )
             for trial in trials if trial.params and trial.state.name in ("COMPLETE", "FAIL")
         ]  # fmt: skip
@@ -70,10 +70,10 @@ class OptunaStudy(Importer):
             program=Path("objective.py"),
             metric=metric,
             how={"command": ["${interpreter}", "-m", "optuna_call", metric]},
-            keys={"direction": study.directions[0].name.lower(), "budget_seconds": seconds},
+            keys={"direction": study.directions[0].name.lower(), **budget},
             originals={
                 f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(distributions)),
-                earlier_trials.FILE: earlier_trials.text(earlier[-earlier_trials.MOST :]),
+                earlier_trials.FILE: "".join(f"{one.model_dump_json()}\n" for one in earlier[-earlier_trials.MOST :]),
             },
             parameters=parameters,
             stand_ins=["optuna_call"],

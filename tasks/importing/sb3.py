@@ -215,8 +215,6 @@ def environment(
 
     Args:
         edited: Files in `repository/`, the main one first.
-        files: The original's, by place.
-        program: Where it lies.
         call: What programs/sb3_call.py is told.
         steps: Of the budget; 0: the program's own.
         problem: Keys of [control].

@@ -136,11 +136,13 @@ def test_a_robot_trains_and_is_judged_in_the_sandbox(name: str) -> None:
 
 def test_earlier_trials_are_read_as_they_were_written_and_a_line_that_is_none_is_refused(tmp_path: Path) -> None:
     trials = (
-        EarlierTrial({"lr": 1e-3, "n": 3, "on": True, "kind": "é"}, -0.5, "a note\nof two\u2028lines"),
-        EarlierTrial({}, None),
+        EarlierTrial(
+            params={"lr": 1e-3, "n": 3, "on": True, "kind": "é"}, score=-0.5, note="a note\nof two\u2028lines"
+        ),
+        EarlierTrial(params={}, score=None),
     )
     assert earlier_trials.read(tmp_path) == ()
-    (tmp_path / earlier_trials.FILE).write_text(earlier_trials.text(trials), "utf-8")
+    (tmp_path / earlier_trials.FILE).write_text("\n".join(one.model_dump_json() for one in trials), "utf-8")
     assert earlier_trials.read(tmp_path) == trials
     (tmp_path / earlier_trials.FILE).write_text('{"params": {}, "score": 1}\n{"params": {"lr": NaN}, "score": 1}\n')
     with pytest.raises(Refused, match=r"line 2: params\.lr"):

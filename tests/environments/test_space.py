@@ -76,5 +76,5 @@ def test_the_standard_error_over_sources_is_that_of_the_weighted_mean() -> None:
 
 @pytest.mark.parametrize("units", [[], [1.0, math.nan], [math.inf]])
 def test_units_that_are_no_score_are_refused(units: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"at least one unit|only finite numbers"):
+    with pytest.raises(ValueError, match=r"at least one data point|only finite numbers"):
         Score.of_sources({"a": units, "b": [1.0]}, {"a": 1, "b": 1}, True)

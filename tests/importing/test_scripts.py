@@ -76,7 +76,6 @@ CartPole-v1: {n_timesteps: !!float 1e5, n_envs: 2, policy: MlpPolicy, n_steps: 2
 Wrapped-v0: {n_timesteps: 10, frame_stack: 4}
 """
 
-
 SAMPLER = """\
 def sample_ppo_params(trial, n_actions, n_envs, additional_args):
     n_steps_pow = trial.suggest_int("n_steps_pow", 5, 7)
@@ -172,9 +171,12 @@ from tensorboardX import SummaryWriter
 from small_utils.returns import scaled
 
 @dataclass
-class Args:
-    exp_name: str = os.path.basename(__file__)[: -len(".py")]
+class Common:
     seed: int = 1
+
+@dataclass
+class Args(Common):
+    exp_name: str = os.path.basename(__file__)[: -len(".py")]
     track: bool = False
     target_kl: float = None
     env_id: str = "CartPole-v1"
@@ -211,6 +213,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--learning-rate", type=float, default=2)
 parser.add_argument("--fast", action="store_true")
+parser.add_argument("--layers", type=int, choices=[1, 2, 3], default=2)
+parser.add_argument("-width", type=int, default=64)
 args = parser.parse_args()
 if "final_info" not in {}:
     SummaryWriter("runs").add_scalar("episodic_return", args.learning_rate + args.seed, 1)

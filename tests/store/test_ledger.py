@@ -89,9 +89,9 @@ def test_a_frozen_file_that_was_changed_is_refused(ledger: Ledger, file: str) ->
 
 
 def test_trials_of_another_tool_are_frozen_with_a_campaign_and_told_apart(tmp_path: Path) -> None:
-    theirs = (EarlierTrial({"x": 1.25}, -100.0, "theirs"), EarlierTrial({"x": -0.5}, 5.0), EarlierTrial({"x": 3}, None))
+    theirs = tuple(EarlierTrial(params={"x": x}, score=score) for x, score in ((1.25, -100.0), (-0.5, 5.0), (3, None)))
     file = quadratic(tmp_path / "quad") / earlier_trials.FILE
-    file.write_text(earlier_trials.text(theirs))
+    file.write_text("\n".join(one.model_dump_json() for one in theirs))
     ledger = created(tmp_path)
     file.unlink()
     assert earlier_trials.read(ledger.environment.folder) == theirs

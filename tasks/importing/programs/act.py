@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
+AS_PLAYER: Any = {"device": "cpu", "buffer_size": 1, "replay_buffer_class": None, "replay_buffer_kwargs": {}}
+"""How a model is loaded: a buffer would fill the memory for nothing, and some need the environment."""
 Play = Callable[[Any, Any, Any], Any]
 """Actions of all lanes, from the observations and the lanes that are active, and that begin."""
 
@@ -25,7 +27,7 @@ Play = Callable[[Any, Any, Any], Any]
 def of_sb3(folder: Path) -> Play:
     """Its likeliest actions; the state is what recurrent policies need."""
     module, name = json.loads((folder / "model.json").read_text())
-    model = getattr(importlib.import_module(module), name).load(folder / "model.zip", device="cpu")
+    model = getattr(importlib.import_module(module), name).load(folder / "model.zip", **AS_PLAYER)
     statistics = folder / "vecnormalize.pkl"
     normalize = pickle.loads(statistics.read_bytes()).normalize_obs if statistics.is_file() else lambda seen: seen
     state: Any = None
@@ -76,7 +78,7 @@ def main() -> None:
     kind = np.dtype([("flags", "?", (2, lanes)), *parts])
     while frame := sys.stdin.buffer.read(kind.itemsize):
         (active, begins), *values = np.frombuffer(frame, kind)[0]
-        seen = {leaf["path"]: value.copy() for leaf, value in zip(leaves, values, strict=True)}
+        seen = {leaf["path"]: values[at].copy() for at, leaf in enumerate(leaves)}
         actions[:] = play(seen[""] if [*seen] == [""] else seen, active, begins)
         answers.write(actions.tobytes())
         answers.flush()

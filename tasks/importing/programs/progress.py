@@ -50,7 +50,7 @@ def numbers(data: Mapping[str, Any], above: str = "") -> dict[str, float]:
     for name, value in data.items():
         if isinstance(value, Mapping):
             found |= numbers(value, f"{above}{name}.")
-        elif not isinstance(value, str | bytes):
+        elif not isinstance(value, (str, bytes)):
             with suppress(TypeError, ValueError, RuntimeError):  # a picture, a list, or an array of several numbers
                 found[f"{above}{name}"] = float(value.item() if hasattr(value, "item") else value)
     return found

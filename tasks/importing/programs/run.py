@@ -60,10 +60,6 @@ BARE = re.compile(rf"(?<![\w.]){FIGURE}", re.I)
 RESULTS = {"score", "units", "sources"}
 
 
-def value(figure: str) -> float:
-    return float(figure.replace(",", ""))
-
-
 class Numbers:
     """What the program has printed and reported so far."""
 
@@ -77,7 +73,7 @@ class Numbers:
         """Take the numbers of lines that it has printed, and print them for the log."""
         for line in lines:
             sys.stdout.write(f"{line}\n")
-            self.printed.update({name: value(number) for name, number in NUMBER.findall(line)})
+            self.printed.update({name: float(number.replace(",", "")) for name, number in NUMBER.findall(line)})
 
     def hand_on(self, lines: Iterable[str], steps: int) -> list[str]:
         """The reports among these lines, in the engine's form; of many with a mean in them the last alone."""
@@ -270,7 +266,7 @@ def last_result(lines: Iterable[str]) -> dict[str, Any]:
             if isinstance(result, dict) and RESULTS & {*result}:
                 return result
         if numbers := BARE.findall(SPREAD.sub("", line)):
-            return {"score": value(numbers[-1])}
+            return {"score": float(numbers[-1].replace(",", ""))}
     sys.exit('the evaluation printed no number: its last one is the score, or {"score": number}')
 
 

@@ -33,7 +33,7 @@ class Settings(dict[str, Any]):
         raise AttributeError(f"wandb.config has no {name!r}: it has {', '.join(self)}")
 
     def update(self, settings: Any = (), *, allow_val_change: bool = False, **more: Any) -> None:  # type: ignore[override]
-        for name, value in dict(settings if isinstance(settings, Mapping | tuple) else vars(settings), **more).items():
+        for name, value in dict(settings if isinstance(settings, (Mapping, tuple)) else vars(settings), **more).items():
             self[name] = value
 
 

@@ -24,7 +24,9 @@ hyperparams, statistics = rl_zoo3.get_saved_hyperparams(f"{log_path}/{NAME}", te
 env = rl_zoo3.create_test_env(
     ENVIRONMENT, stats_path=statistics, seed=int(SEED), should_render=False, hyperparams=hyperparams
 )
-# Of algorithms that replay the buffer would fill the memory, for nothing; to others it means nothing.
-model = rl_zoo3.ALGOS[ALGORITHM].load(model_path, device="cpu", buffer_size=1)
+# Of algorithms that replay the buffer would fill the memory, or need the environment; to others it means nothing.
+model = rl_zoo3.ALGOS[ALGORITHM].load(
+    model_path, device="cpu", buffer_size=1, replay_buffer_class=None, replay_buffer_kwargs={}
+)
 returns, _ = evaluate_policy(model, env, n_eval_episodes=int(EPISODES), return_episode_rewards=True)
 sys.stdout.write(json.dumps({"units": [float(value) for value in returns]}) + "\n")
