@@ -116,4 +116,4 @@ def importances(environment: Environment, history: History) -> dict[str, float]:
 def _scored_points(environment: Environment, history: History) -> tuple[Observations, list[tuple[Trial, Point]]]:
     """The trials as points of the space, and the newest of them that have a score."""
     seen = Observations.of(environment.space, history, {})
-    return seen, [(trial, point) for trial, point in seen.decided if trial.score.value is not None][-NEWEST:]
+    return seen, seen.scored[-NEWEST:]

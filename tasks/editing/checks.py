@@ -10,7 +10,7 @@ import ast
 import hashlib
 import io
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tasks.editing import patches
 from tasks.sandbox.reader import EditFailed
@@ -52,13 +52,12 @@ def edited_program(
     return after
 
 
-def missing_calls(files: Mapping[str, str], required: Iterable[str]) -> list[str]:
+def missing_calls(files: Mapping[str, str], required: Sequence[str]) -> list[str]:
     """The required calls that no file of the program contains, in their order.
 
     `optimizer.step` is met by `optimizer.step()` and `self.optimizer.step()`, not by `my_optimizer.step()`.
     Files that are not Python contain none.
     """
-    required = tuple(required)
     calls: set[str] = set()
     for name, source in files.items() if required else ():
         try:

@@ -142,8 +142,6 @@ def _applied(before: str | None, block: Block, where: str) -> str:
         raise EditFailed(f"{where}: SEARCH is empty, which makes a new file, and {block.name} is there already")
     if before is None:
         raise EditFailed(f"{where}: there is no file {block.name} yet; an empty SEARCH makes it")
-    if block.search == block.replace:
-        raise EditFailed(f"{where}: SEARCH and REPLACE are the same")
     lines, bare = before.removesuffix("\n").split("\n"), [line.rstrip() for line in block.search]
     stripped = [line.rstrip() for line in lines]
     places = [at for at in range(len(lines)) if stripped[at : at + len(bare)] == bare]

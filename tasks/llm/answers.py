@@ -11,7 +11,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -65,10 +65,8 @@ def ideas(text: str, brief: Brief) -> list[Suggestion]:
     for number, entry in enumerate(entries, 1):
         try:
             parsed.append(_idea(entry, brief))
-        except Misread as wrong:
+        except (Misread, RecursionError) as wrong:
             faults.append(f"proposal {number}: {wrong}" if len(entries) > 1 else str(wrong))
-        except RecursionError:
-            faults.append("its JSON is nested too deeply")
     if not parsed:
         raise Misread("\n".join(faults[:FAULTS]) or "there is no proposal in the answer")
     return parsed
@@ -110,27 +108,20 @@ def _expected(stated: Any) -> float | None:
     return None
 
 
-def _documents(text: str) -> Iterator[tuple[Any, int]]:
-    """The pieces of JSON in a text, each with its end."""
-    place = 0
+def _stated(text: str, *keys: str) -> tuple[Any, int]:
+    """The JSON object with one of these keys, or the list of such, and where it ends."""
+    stated, place = list[tuple[Any, int]](), 0
     for _ in range(STARTS):
         if (start := JSON_START.search(text, place)) is None:
-            return
+            break
         try:
             document, place = json.JSONDecoder(strict=False).raw_decode(text, start.start())
         except (ValueError, RecursionError):
             place = start.end()
             continue
-        yield document, place
-
-
-def _stated(text: str, *keys: str) -> tuple[Any, int]:
-    """The JSON object with one of these keys, or the list of such, and where it ends."""
-    stated = list[tuple[Any, int]]()
-    for document, end in _documents(text):
         first = document[0] if isinstance(document, list) and document else document
         if isinstance(first, dict) and first.keys() & keys:
-            stated.append((document, end))
+            stated.append((document, place))
     if not stated:
         raise Misread(f'there is no JSON object with "{keys[0]}" in the answer')
     if any(other != stated[0][0] for other, _ in stated):

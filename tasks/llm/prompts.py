@@ -184,7 +184,8 @@ def _in_full(history: History, trial: Trial) -> str:
     if trial.score.also:
         values = ", ".join(f"{name} {number(value)}" for name, value in trial.score.also.items())
         lines.append(f"- Measured besides: {one_line(values, 2 * WIDTH)}")
-    if any(curve := trial.runs[0].curve[3::4] if trial.runs else ()):
+    curve = trial.runs[0].curve[3::4] if trial.runs else ()
+    if any(value is not None for value in curve):
         lines.append(f"- Reported at each fifth of its budget: {', '.join(map(number, curve))}")
     errors = [run.error for run in trial.runs if run.error]
     if trial.verdict.kind == "crash" or errors:  # the reason is not in our own words alone
@@ -218,9 +219,7 @@ def _score_of(history: History, trial: int) -> str:
 
 
 def _parameter(name: str, parameter: Parameter, brief: Brief) -> str:
-    first = baseline(brief.history)
-    before = first.proposal.params.get(name, parameter.default) if first else parameter.default
-    now = f"now {json.dumps(brief.start[name])}, the baseline's {json.dumps(before)}"
+    now = f"now {json.dumps(brief.start[name])}, the baseline's {json.dumps(parameter.default)}"
     if isinstance(parameter, Choice):
         return f"- {name}: one of {', '.join(map(json.dumps, parameter.values))}; {now}"
     kind = "a whole number" if isinstance(parameter, Int) else "a number"

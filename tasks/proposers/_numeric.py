@@ -66,7 +66,7 @@ class Numeric(Proposer):
         return Suggestion(dict(zip(seen.space, point, strict=True)), starts.get(repr(point), (point, why))[1])
 
     def _rationale(self, seen: Observations) -> str:
-        best = max(seen.scored, key=lambda trial: trial.score.utility)
+        best = max((trial for trial, _ in seen.scored), key=lambda trial: trial.score.utility)
         trials = "1 scored trial" if len(seen.scored) == 1 else f"{len(seen.scored)} scored trials"
         return f"{self.title} on {trials}, best {number(best.score.value)} (trial {best.number})"
 

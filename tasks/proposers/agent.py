@@ -393,8 +393,6 @@ def _count(counts: Any, name: str) -> int:
     return value if type(value) is int and value > 0 else 0
 
 
-def _price(value: object) -> float | None:
+def _price(value: Any) -> float | None:
     """USD, as an agent tells it; None when it does not."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 <= value < 1e6 else None
+    return float(value) if type(value) in (int, float) and 0 <= value < 1e6 else None

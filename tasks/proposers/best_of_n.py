@@ -11,6 +11,7 @@ from dataclasses import replace
 from tasks.proposers import llm
 from tasks.proposers._researcher import Researcher
 from tasks.proposing.brief import Brief, Suggestion
+from tasks.trial import NOTHING_BOUGHT
 
 
 class BestOfN(Researcher):
@@ -21,6 +22,8 @@ class BestOfN(Researcher):
 
     def propose(self, brief: Brief) -> Suggestion:
         shown = Brief(brief.space, (), problem=brief.problem, files=brief.files)
-        sample = llm.proposed(self.accounts()[0], brief, shown)
+        bought = sum((one.usage for one in brief.refusals), NOTHING_BOUGHT)
+        # Why a sample was refused may tell of trials: the question is asked again as it was.
+        sample = llm.proposed(self.accounts()[0], replace(brief, refusals=()), shown, bought)
         # Predictions are compared with the champion, of which it knows nothing.
         return replace(sample, expected=None)

@@ -80,7 +80,8 @@ class Hybrid(Researcher):
     def _writer(self) -> Proposer:
         """The writer; its language model is the hybrid's own, unless its options say another."""
         cls = plugins.load("tasks.proposers", self.writer, Proposer)  # type: ignore[type-abstract]
-        own = {name: getattr(self, name) for name in Researcher.model_fields if issubclass(cls, Researcher)}
+        shared = Researcher.model_fields.keys() & cls.model_fields.keys()
+        own = {name: value for name in shared if (value := getattr(self, name)) is not None}
         return plugins.make("tasks.proposers", self.writer, Proposer, own | self.writer_options)  # type: ignore[type-abstract]
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:

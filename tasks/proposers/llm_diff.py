@@ -29,6 +29,6 @@ class LlmDiff(Researcher):
             idea, edit = headed(answer.text, brief)
             only_params = idea.params != brief.start and not edit.strip()
             files = None if only_params else changed(edit, brief.files, editable)
-        except (Misread, EditFailed) as wrong:
+        except (Misread, EditFailed, RecursionError) as wrong:
             raise Unusable(str(wrong), answer.text, answer.usage) from wrong
         return replace(idea, files=files, usage=answer.usage, model=account.model)

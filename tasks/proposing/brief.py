@@ -94,8 +94,7 @@ class Brief:
     def ranked(self) -> list[tuple[int, EarlierTrial]]:
         """The imported trials with their numbers, from 1: best first, and last those without a score."""
         sign = -1.0 if self.problem.higher_is_better else 1.0
-        by_score = sorted(enumerate(self.imported, 1), key=lambda one: sign * (one[1].score or 0.0))
-        return sorted(by_score, key=lambda one: one[1].score is None)
+        return sorted(enumerate(self.imported, 1), key=lambda one: (one[1].score is None, sign * (one[1].score or 0.0)))
 
     @property
     def start(self) -> Params:

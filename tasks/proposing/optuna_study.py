@@ -37,9 +37,7 @@ def study(seen: Observations, values: Sequence[float], sampler: type[BaseSampler
         options: The sampler's.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with warnings.catch_warnings():  # Optuna calls options experimental, or says which version drops them
-        for warning in (optuna.exceptions.ExperimentalWarning, FutureWarning):
-            warnings.simplefilter("ignore", warning)
+    with warnings.catch_warnings(action="ignore"):  # of options that are experimental, or that a version drops
         made = optuna.create_study(sampler=sampler(**options), direction="maximize")
     distributions = {name: distribution(parameter) for name, parameter in seen.space.items()}
     outcomes: list[dict[str, Any]] = [{"value": value} for value in values]

@@ -6,13 +6,12 @@ import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from environments.score import Score
-from environments.space import Choice, Float, Int, Parameter, Space, Value
+from environments.space import Choice, Float, Int, Space, Value
 from tasks.proposing.brief import Pending
 from tasks.stats.champion import is_barred
 from tasks.trial import History, Trial, best
@@ -53,14 +52,11 @@ def points_at(space: Space, places: Iterable[Iterable[float]]) -> Iterator[Point
 def untried(space: Space, tried: AbstractSet[str], seed: int) -> Point | None:
     """A point that was not tried, drawn at random; None when all of them were."""
     rng, enough = random.Random(seed), len(tried) + 1  # of so many different points, one was not tried
-    lines = [_some(parameter, enough) for parameter in space.values()]
-    drawn = [rng.sample(line, min(len(line), enough)) for line in lines]
+    drawn = list[list[Value]]()
+    for one in space.values():
+        line: Sequence[Value] = range(one.low, one.high + 1) if isinstance(one, Int) else one.grid(enough)
+        drawn.append(rng.sample(line, min(len(line), enough)))
     return next((point for point in itertools.product(*drawn) if repr(point) not in tried), None)
-
-
-def _some(parameter: Parameter, count: int) -> Sequence[Value]:
-    """So many of its values or more, or all of them."""
-    return range(parameter.low, parameter.high + 1) if isinstance(parameter, Int) else parameter.grid(count)
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class Observations:
     @classmethod
     def of(cls, space: Space, history: History, pending: Pending) -> Observations:
         space, champion = varied(space), best(history)
-        points = ((_without(trial), point_of(space, trial.proposal.params)) for trial in history)
+        points = ((trial, point_of(space, trial.proposal.params)) for trial in history)
         under_way = (point_of(space, proposal.params) for proposal in pending.values())
         return cls(
             space,
@@ -101,8 +97,8 @@ class Observations:
         return set(map(repr, (*self.under_way, *here)))
 
     @property
-    def scored(self) -> list[Trial]:
-        return [trial for trial, _ in self.decided if trial.score.value is not None]
+    def scored(self) -> list[tuple[Trial, Point]]:
+        return [one for one in self.decided if one[0].score.value is not None and not is_barred(one[0])]
 
     @cached_property
     def utilities(self) -> list[float]:
@@ -112,19 +108,13 @@ class Observations:
         that one run that diverged to -1e6 does not make all others equal. A crash has the worst score so far, so that
         its surroundings are avoided, a cancelled trial the lower quartile.
         """
-        scored = [trial.score.utility for trial in self.scored]
+        scored = [trial.score.utility for trial, _ in self.scored]
         low, high = (float(value) for value in np.quantile(scored, [0.25, 0.75]))
         worst = max(min(scored), low - 3 * (high - low))
 
         def of(trial: Trial) -> float:
-            if trial.score.value is not None:
-                return max(trial.score.utility, worst)
-            return low if trial.verdict.kind == "cancelled" else worst
+            if trial.score.value is None or is_barred(trial):
+                return low if trial.verdict.kind == "cancelled" else worst
+            return max(trial.score.utility, worst)
 
         return [of(trial) for trial, _ in self.decided]
-
-
-def _without(trial: Trial) -> Trial:
-    """The trial, without its score where it was refused whatever that was."""
-    missing = Score.missing(trial.verdict.reason, trial.score.higher_is_better)
-    return replace(trial, score=missing) if is_barred(trial) else trial

@@ -17,7 +17,6 @@ from environments.plugins import Refused
 from environments.space import Float, Space
 from tasks.editing.checks import meaning_of
 from tasks.editing.edits import diff_of, patched
-from tasks.numbers import number
 from tasks.proposing.brief import Brief, Suggestion
 from tasks.proposing.points import places_of, point_of
 from tasks.remote_session import Cut
@@ -51,7 +50,7 @@ class ProposalChecks:
     def fault(self, brief: Brief, proposal: Proposal) -> str | None:
         """Why a proposal cannot be tried; None when it can."""
         base = originals(self.environment, self.program)
-        tried = [(trial.number, trial.proposal, _ending(trial)) for trial in brief.history]
+        tried = [(trial.number, trial.proposal, trial.verdict.kind) for trial in brief.history]
         tried += [(taken, pending, "under way") for taken, pending in brief.pending.items()]
         tried += [(one.number, one.proposal, one.words) for one in brief.rejected]
         for taken, earlier, ending in tried:
@@ -134,8 +133,3 @@ def champions_files(environment: Environment, program: Path, history: History) -
     """The editable files as the champion has them."""
     champion = best(history)
     return patched(originals(environment, program), champion.proposal.edit if champion else None)
-
-
-def _ending(trial: Trial) -> str:
-    score = trial.score.value
-    return trial.verdict.kind if score is None else f"{trial.verdict.kind} at {number(score)}"

@@ -132,7 +132,7 @@ def test_a_diff_takes_lines_away_adds_a_file_and_speaks_of_the_newline_at_the_en
     ("answer", "why"),
     [
         (f"train.py\n{BLOCK}".replace(">>>>>>> REPLACE\n", ""), "block 1 has no end"),
-        (block("rate = 0.1\n", "rate = 0.1\n"), "SEARCH and REPLACE are the same"),
+        (block("rate = 0.1\n", "rate = 0.1\n"), "changes nothing"),
         (block("    return total - 1\n", "    # ... rest unchanged\n"), "stands for lines that are left out"),
         ("Lower the rate.", "the answer holds no edit"),
         (DIFF.replace("-rate = 0.1", "-rate = 0.7"), "does not apply"),

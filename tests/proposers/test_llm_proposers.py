@@ -202,6 +202,7 @@ def test_code_that_looks_like_a_header_or_a_thought_stays_code() -> None:
 
 def test_best_of_n_sends_the_same_request_whatever_happened() -> None:
     told = {"pending": {9: Proposal(CHAMPIONS)}, "rejected": (Parked(9, Proposal(CHAMPIONS), 0.0, state="rejected"),)}
+    told |= {"refusals": (Refusal("the same as trial 1 (discard)", "{}"),)}
     second = replace(a_brief(), earlier=a_history(), seed=77, **told)
     with FakeLLM([json.dumps(GOOD | {"expected": 5})] * 2) as server:
         proposer = asking(server, "best_of_n")
