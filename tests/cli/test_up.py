@@ -195,7 +195,7 @@ def test_one_deployment_runs_any_environment_and_a_refusal_is_mended_by_retry(
     told = ask(server, "/logs/filter", running, logs={"flow_run_id": {"any_": [run()["id"]]}})
     assert told and not any("Traceback" in line["message"] for line in told)
     name = run()["name"].partition(" ")[0]
-    assert re.fullmatch(r"my-quad-\d{8}-\d{6}", name)
+    assert re.fullmatch(r"my-quad-\d{8}-\d{6}-[0-9a-f]{4}", name)
 
     quadratic(folder)  # mended, and Retry pressed
     prefect(server.url, "flow-run", "retry", run()["id"], **login)
