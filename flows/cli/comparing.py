@@ -12,7 +12,6 @@ until a difference shows would find one. `--more` adds runs, under what is left 
 from __future__ import annotations
 
 import json
-import math
 import random
 import re
 import statistics
@@ -116,7 +115,7 @@ class Match:
         level = (known.levels[-1] + LEVEL) / 2 if known.levels else FIRST_SHARE * LEVEL
         groups = (*known.groups, tuple(sorted(order, key=order.__getitem__)))
         arms = [(sum(job.arm == "a" for job in group), sum(job.arm == "b" for job in group)) for group in groups]
-        too_few, enough = math.prod(map(least_p, arms)) > level, "4v4, 5v3"
+        too_few, enough = least_p(arms) > level, "4v4, 5v3"
         if problem.deterministic:
             too_few, enough = min(sum(a for a, _ in arms), sum(b for _, b in arms)) < FEWEST, f"{FEWEST}v{FEWEST}"
         if too_few:

@@ -27,7 +27,7 @@ from tasks.stats import holdout_uses
 from tasks.stats.ablation import Ablation, Removed, ablation_runs, parts
 from tasks.stats.certificate import CAMPAIGNS, Certificate, Conditions, Fresh, conclude, counted, drift, searched
 from tasks.stats.champion import run_sd, unpromising
-from tasks.stats.design import Arm, Design, alpha_of, design_of, equal_arms, least_p, of_groups
+from tasks.stats.design import EXACT, Arm, Design, alpha_of, design_of, equal_arms, least_p, new_runs, of_groups
 from tasks.store import campaign_lock
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.system import interrupt
@@ -163,18 +163,18 @@ def no_champion(history: History) -> str | None:
 
 
 def _too_few_runs(question: Question, runs: int | None) -> str | None:
-    if runs is None or question.environment.deterministic:
+    if question.environment.deterministic or question.declared:
         return None
     design = planned(question, runs)
-    (champions, baselines), level = design.groups[-1], design.levels[-1]
-    least, before = least_p((champions, baselines)), (0, 0)
-    for made in question.carried.spent[0] if question.carried else ():  # with these it goes on
-        least, before = least * least_p((made[0] - before[0], made[1] - before[1])), made
+    champions, baselines = design.groups[-1]
+    before = new_runs(question.carried.spent[0]) if question.carried else []  # with these it goes on
+    least, level = least_p([*before, *new_runs(design.groups)]), design.levels[-1]
     if least <= level:
         return None
+    more = ": ask for more --runs" if least > 1 / EXACT else ", since others have used up the error"
     return (
         f"{champions} v {baselines} runs cannot show a difference: p would be {least:.2g} at best, and {level:.2g} is "
-        "needed: ask for more --runs"
+        f"needed{more}"
     )
 
 

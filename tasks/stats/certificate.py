@@ -180,7 +180,9 @@ def drift(before: Sequence[Fresh], runs: Sequence[Fresh], by_time: bool = True) 
     fresh = [one.run for one in runs if one.arm == "baseline" and one.run.status == "finished"]
     if len(machines_of((*(one.run for one in before), *(one.run for one in runs)))) > 1:
         return "they are from several machines"
-    if not by_time or not before or not fresh:
+    if before and not fresh:
+        return "no fresh run of the baseline has ended well"
+    if not by_time or not before:
         return ""
     then, now = ([run.steps or 0 for run in some] for some in ((one.run for one in before), fresh))
     if not all((*then, *now)):

@@ -25,9 +25,11 @@ Groups = tuple[tuple[int, int], ...]
 GROUPS: Groups = ((4, 5), (8, 7), (14, 12))
 """The first of them is the certificate of a short search, the first two that of a long one; more where little error is
 left, with which few runs could not pass."""
+EXACT = 10_000
+"""Most ways to share out runs that are all tried; of more, as many are drawn (always the same)."""
 LARGE_TRIALS = 36
 """Trials from which on a search is long."""
-DETERMINISTIC: Groups = ((2, 2), (4, 5))
+DETERMINISTIC: Groups = ((2, 2), *GROUPS)
 """Where training draws nothing at random, two runs may already show that nothing differs."""
 HOPELESS = 0.5
 """A larger p ends a certificate before its last group."""
@@ -77,16 +79,20 @@ def design_of(trials: int, deterministic: bool = False, alpha: float = ALPHA, ru
         alpha: Error of all its looks.
         runs: Training runs that there is time for in all, those of baseline and certificate included.
     """
-    if deterministic:
-        return of_groups(DETERMINISTIC, alpha)
-    is_large = min(trials, runs - sum(GROUPS[1])) >= LARGE_TRIALS
-    looks = next((n for n in range(1 + is_large, len(GROUPS)) if least_p(GROUPS[n - 1]) <= alpha), len(GROUPS))
-    return of_groups(GROUPS[:looks], alpha)
+    groups = DETERMINISTIC if deterministic else GROUPS
+    fewest = 2 if deterministic or min(trials, runs - sum(GROUPS[1])) >= LARGE_TRIALS else 1
+    looks = (n for n in range(fewest, len(groups)) if least_p(new_runs(groups[:n])) <= alpha)
+    return of_groups(groups[: next(looks, len(groups))], alpha)
 
 
-def least_p(arms: tuple[int, int]) -> float:
-    """The p of the best of all ways to share the runs out: more error than that is needed to pass."""
-    return 1 / math.comb(sum(arms), arms[0])
+def new_runs(groups: Groups) -> list[tuple[int, int]]:
+    """The runs that each group adds."""
+    return [(c - champions, b - baselines) for (champions, baselines), (c, b) in pairwise(((0, 0), *groups))]
+
+
+def least_p(new: Iterable[tuple[int, int]]) -> float:
+    """The p of the best of all ways to share out the runs of each group: so much error is needed to pass."""
+    return max(1 / math.prod(math.comb(sum(arms), arms[0]) for arms in new), 1 / EXACT)
 
 
 def of_groups(groups: Groups, alpha: float = ALPHA) -> Design:

@@ -22,10 +22,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.stats.design import EXACT
+
 CONFIDENCE = 0.95
 """Level of the two-sided intervals and of the one-sided bounds."""
-EXACT = 10_000
-"""Most ways to share out runs that are all tried; of more, as many are drawn (always the same)."""
 ROUNDING = 1e-12
 """Of differences, as a share of the largest value: equal ones count as equal."""
 HALVINGS = 40

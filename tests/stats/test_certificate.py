@@ -11,7 +11,7 @@ import pytest
 
 from environments.score import Guard, Score
 from tasks.stats.certificate import Certificate, Fresh, conclude, drift, level
-from tasks.stats.design import ALPHA, Arm, alpha_of, design_of, equal_arms, least_p, of_groups
+from tasks.stats.design import ALPHA, Arm, alpha_of, design_of, equal_arms, new_runs, of_groups
 from tasks.stats.permutation import compare
 from tasks.trial import Run
 from tests.support.histories import certified, scored, tried
@@ -240,8 +240,11 @@ def test_longer_searches_get_more_runs_and_where_nothing_is_random_two_may_be_en
     assert found == {1: 9, 20: 9, 35: 9, 36: 15, 5000: 15}
     assert design_of(5000, runs=40).runs == 9, "there is time for few"
     assert design_of(20, deterministic=True).groups[0] == (2, 2)
-    for alpha in (ALPHA, 0.006, 0.001, 0.0001):
-        assert least_p(design_of(20, alpha=alpha).groups[-1]) <= alpha, "it could not pass"
+    for alpha in (ALPHA, 0.006, 0.001, 0.0005, 0.00025, 0.0001):
+        for deterministic in (False, True):
+            design = design_of(20, deterministic, alpha)
+            apart = [([1.0 + n for n in range(c)], [-1.0 - n for n in range(b)]) for c, b in new_runs(design.groups)]
+            assert compare(apart, design.levels).p <= alpha, "it could not pass"
 
 
 @pytest.mark.parametrize("groups", [design_of(40).groups, equal_arms(3), equal_arms(14), equal_arms(77)])
