@@ -37,9 +37,11 @@ def rerun(name: Name, trial: Number) -> State[str]:
         begin(ledger, trial, runtime.flow_run.id)
         stop = search(night, only=trial)
         night.ending = certify_at_the_end(night, stop, measure)
-        again = night.trial(trial)
+        again, is_left = night.trial(trial), trial in ledger.pending_attempts()
     if night.state.is_failed():
         return night.state
+    if is_left:
+        return Completed(message=f"{name}: trial {trial} is not run again yet; {stop.reason}", data=name)
     return Completed(
         message=f"{name}: trial {trial} again: {verdict_of(again.verdict, again.score)}; {stop.reason}", data=name
     )

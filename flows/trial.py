@@ -1,7 +1,7 @@
 """The trial as a flow of its own: train and judge one run of a campaign on a worker, for example on a GPU machine.
 
 A campaign with `launch = "gpu-pair"` has its runs done by the deployment `trial/gpu-pair` (flows/engine/launching.py).
-It never takes the campaign's lock, and writes only that run's directory and task results.
+It never takes the campaign's lock, and writes that run's directory, task results and events of its slot alone.
 """
 
 from __future__ import annotations

@@ -90,7 +90,8 @@ class Bench:
             interrupt.check()
         try:
             with self.slots.hold(lambda words: ledger.event("waiting", number=key.number, who=words)) as slot:
-                where = {"number": key.number, "slot": slot.name} | ({"on": platform.node()} if self.launched else {})
+                where = {"number": key.number, "part": key.part, "slot": slot.name}
+                where |= {"on": platform.node()} if self.launched else {}
                 ledger.event("slot", **where, **({"usd_per_hour": self._price} if self._price else {}))
                 try:
                     with self.timed(key):

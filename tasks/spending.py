@@ -101,8 +101,8 @@ def parts(document: Mapping[str, Any]) -> list[str]:
 def _slots(ledger: Ledger, now: float | None) -> MachineCost:
     """What slots have cost, by a campaign's events; those still held, until `now`."""
     total = FREE
-    held = dict[tuple[str, str], tuple[int, MachineCost, float]]()
-    """Trial, cost of an hour and begin, by machine (empty for the campaign's own) and slot."""
+    held = dict[tuple[str, str], tuple[tuple[int, str], MachineCost, float]]()
+    """Trial and run of it, cost of an hour and begin, by machine (empty for the campaign's own) and slot."""
     pid, last = None, 0.0  # of the present life, and when it was heard of last
 
     def end(slots: Iterable[tuple[str, str]], until: float) -> None:
@@ -120,11 +120,12 @@ def _slots(ledger: Ledger, now: float | None) -> MachineCost:
                 end([slot], moment)  # its machine was lost, and is back
                 kind, *indices = event["slot"].split("-")  # such as gpu-0-1
                 hour = MachineCost(event.get("usd_per_hour", 0.0), len(indices) if kind == "gpu" else 0)
-                held[slot] = event["number"], hour, moment
+                held[slot] = (event["number"], event.get("part", "")), hour, moment
             case "slot free":
                 end([slot], moment)
             case "launch" if event["what"] in ("died", "called back"):
-                end([slot for slot, (trial, *_) in held.items() if slot[0] and trial == event["trial"]], moment)
+                run = event["trial"], event.get("part", "")
+                end([slot for slot, (of, *_) in held.items() if slot[0] and of == run], moment)
         last = moment if event.get("pid", pid) == pid else last
     end([*held], now or (time.time() if campaign_lock.is_running(ledger) else last))
     return total

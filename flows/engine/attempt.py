@@ -146,10 +146,13 @@ class Attempt:
         return JudgedTrial(self.number, self.proposal, runs, score, tuple(reruns), control, is_last)
 
     def _seed(self, number: int, at_once: int) -> RunPlan:
-        """The run under the n-th training seed. Runs side by side are not stopped early: each would wait for none."""
+        """The run under the n-th training seed. Runs side by side are not stopped early: each would wait for none; nor
+        the baseline, and what a person has run again.
+        """
         compared = number > 1 and self.number == 0 and not self.night.environment.deterministic
+        stops_early = self.number > 0 and self.key.attempt == number == at_once == 1
         part, echo = f"run-{number}" if number > 1 else "", Units(self.key) if compared else None
-        return self._plan(part, stops_early=number == at_once == 1, echo=echo)
+        return self._plan(part, stops_early=stops_early, echo=echo)
 
     def _plan(self, part: str, **more: Any) -> RunPlan:
         folder = f"trials/{directory(self.number, self.key.attempt, part)}"

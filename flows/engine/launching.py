@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -144,11 +145,10 @@ def launched(night: Night, plan: RunPlan, bench: Bench, after: Sequence[Future])
 def launch(key: TaskKey, bench: Bench, request: LaunchRequest, deployment: str) -> None:
     """Have a run of a deployment make a run, and return when its results are there. Raises LaunchDied, CannotLaunch."""
     results = bench.ledger.results
-    with bench.timed(key):
-        if not request.is_done(results):
-            interrupt.check()  # the night may have ended in the pause before a retry
-            with impatient_client() as client:
-                Launch(client, f"{FLOW}/{deployment}", bench.ledger, request).follow()
+    if not request.is_done(results):
+        interrupt.check()  # the night may have ended in the pause before a retry
+        with impatient_client() as client:
+            Launch(client, f"{FLOW}/{deployment}", bench.ledger, request).follow(bench.timed(key))
 
 
 class Launch:
@@ -164,13 +164,13 @@ class Launch:
     def is_done(self) -> bool:
         return self.request.is_done(self.ledger.results)
 
-    def follow(self) -> None:
-        """Return when the results are there. Raises LaunchDied or CannotLaunch."""
+    def follow(self, timed: AbstractContextManager[None]) -> None:
+        """Return when the results are there. Raises LaunchDied or CannotLaunch. (timed: entered while it runs)"""
         child = self._child()
         try:
-            while not self.is_done and not _is_over(child.state):
-                interrupt.wait(POLL_SECONDS)
-                child = self._read(child)
+            child = self._until(child, lambda state: state.is_running())
+            with timed:
+                child = self._until(child, lambda state: False)
         except KeyboardInterrupt:
             self._call_back(child)
             raise
@@ -189,6 +189,13 @@ class Launch:
             f"{self.name}: its machine died, launch {self.number} is {state.name}: {message}. See to the machines, "
             f"then `nightshift resume {self.ledger.campaign.name}`"
         )
+
+    def _until(self, child: FlowRun, holds: Callable[[State[Any]], bool]) -> FlowRun:
+        """The child once that holds of its state, nothing more is to be expected of it, or the results are there."""
+        while not (self.is_done or _is_over(child.state) or (child.state and holds(child.state))):
+            interrupt.wait(POLL_SECONDS)
+            child = self._read(child)
+        return child
 
     def _child(self) -> FlowRun:
         """The flow run of this launch, which is a subflow of this one; one that an earlier process began is adopted."""
@@ -221,7 +228,8 @@ class Launch:
             get_run_logger().warning(f"the Prefect server could not be told to end {child.name!r}: {fault}")
 
     def _note(self, what: str, **facts: object) -> None:
-        where = {"trial": self.request.plan.key.number, "run": self.request.name, "launch": self.number}
+        key = self.request.plan.key
+        where = {"trial": key.number, "part": key.part, "run": self.request.name, "launch": self.number}
         self.ledger.event("launch", what=what, **where, **facts)
 
 

@@ -129,8 +129,16 @@ class CampaignSpec(Spec):
         takes = f"it may take {duration(need)}{share}"
         if spent + need > self.hours * 3600:
             return f": {duration(spent)} of {duration(self.hours * 3600)} used, {takes}"
-        until = datetime.datetime.fromisoformat(self.until).timestamp() if self.until else math.inf
-        return f" before {self.until}: {takes}" if time.time() + need > until else ""
+        return f" before {self.until}: {takes}" if time.time() + need > self._until else ""
+
+    @property
+    def _until(self) -> float:
+        return datetime.datetime.fromisoformat(self.until).timestamp() if self.until else math.inf
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the time at which it was to end has passed."""
+        return time.time() > self._until
 
     def check(self) -> None:
         """Refuse what can be seen to fail before a new or resumed campaign starts."""

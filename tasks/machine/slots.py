@@ -70,7 +70,8 @@ class Slots:
         kept on none.
         """
         if each == 0:
-            return cls(tuple(Slot(f"shared-{number}") for number in range(SHARED_SLOTS)), "queue-shared")
+            names = [f"shared-{number}" for number in range(SHARED_SLOTS)]
+            return cls(tuple(Slot(name, locks=(name,)) for name in names), "queue-shared")
         cores = sorted(os.sched_getaffinity(0) if usable is None else usable)
         parts = [
             Slot(f"cpu-{'-'.join(map(str, group))}", cores=tuple(group), locks=tuple(f"cpu-{c}" for c in group))
