@@ -46,6 +46,9 @@ def imported(environment: Environment) -> dict[str, str]:
                     waiting += [beside] if beside not in waiting else []
                 elif module not in own and module not in sys.stdlib_module_names:
                     found.setdefault(module, name)
+    module, _, rest = str(environment.judge.problem().get("id", "")).partition(":")
+    if rest and environment.trainer in ("ppo", "sac") and f"{module}.py" not in program:
+        found.setdefault(module, "[control] id")
     return found
 
 

@@ -74,6 +74,9 @@ def check(environment: Environment) -> None:
         raise Refused(f"{source}: trainer = 'command' runs your own program: set train_cmd, or program")
     if environment.trainer in ("ppo", "sac") and "id" not in environment.judge.problem():
         raise Refused(f"{source}: trainer = {environment.trainer!r} plays [control] id, and there is none: set it")
+    taskset = environment.judge.model_dump().get("taskset")
+    if environment.trainer == "grpo" and taskset in environment.program and taskset != "taskset.py":
+        raise Refused(f"{source}: trainer = 'grpo' asks and pays by taskset.py, and program has {taskset!r}: rename it")
     values = placeholders(environment, environment.defaults, Path("out"), seed=0)
     for key in ("train_cmd", "check_cmd"):
         command = getattr(environment, key) or environment.train_cmd

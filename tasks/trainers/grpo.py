@@ -48,7 +48,7 @@ def prompt(question: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": question}]
 
 
-def reward(question: str, completion: str, answer: str) -> float:
+def reward(question: str, completion: str, answer: str, **_: object) -> float:
     """The training reward of an answer: 1 if its last number is right, else 0."""
     number = last_number(completion)
     return float(number is not None and number == last_number(answer))
@@ -434,7 +434,7 @@ def train(config: Config, progress: ProgressFile) -> None:
             raise
         raise Failed(f"diverged: after step {budget.step} the model gives no probabilities") from error
     reporter.report()
-    save(Path(config["out"]), model, words, form)
+    save(Path(config["out"]), model, words, form if cuda else torch.float32)  # rounded, small updates would be lost
     shutil.rmtree(scratch, ignore_errors=True)
 
 

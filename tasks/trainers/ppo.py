@@ -1,8 +1,8 @@
 """PPO for gymnasium environments: one program, free to edit.
 
 Proximal policy optimisation with a separate actor and critic (tanh MLPs), generalised advantage estimation and the
-clipped objective, for Box observations (flattened) and Discrete or Box actions. Reported returns are raw, whatever the
-learner is shown.
+clipped objective, for Box (flattened) or Discrete (one-hot) observations and Discrete or Box actions. Reported returns
+are raw, whatever the learner is shown.
 
     python train.py        trains as ./config.json says: out/progress.jsonl on the way, then out/policy.pt
     python train.py act    plays that policy: observations come in on stdin, actions go out on stdout
@@ -91,6 +91,8 @@ class Shape:
     start: int
     hidden: int
     normalize_observations: bool
+    choices: int = 0
+    """Values of a Discrete observation, from 0 on; 0 for a Box."""
 
 
 def mlp(inputs: int, hidden: int, outputs: int, gain: float) -> nn.Sequential:
@@ -142,8 +144,9 @@ class Agent(nn.Module):
         super().__init__()
         self.shape = shape
         # A nearly uniform first policy: preferences should come from rewards, not from initial weights.
-        self.actor = mlp(shape.observations, shape.hidden, shape.actions, gain=0.01)
-        self.critic = mlp(shape.observations, shape.hidden, 1, gain=1.0)
+        inputs = shape.choices or shape.observations
+        self.actor = mlp(inputs, shape.hidden, shape.actions, gain=0.01)
+        self.critic = mlp(inputs, shape.hidden, 1, gain=1.0)
         box = 0 if shape.discrete else shape.actions
         self.log_std = nn.Parameter(torch.zeros(box))
         # Double, so that the bounds of a double action space stay exact and a clipped action lies inside.
@@ -152,7 +155,9 @@ class Agent(nn.Module):
         self.moments = Moments(shape.observations)
 
     def read(self, observations: Tensor) -> Tensor:
-        """Observations for the networks, standardised if so configured."""
+        """Observations for the networks, standardised if so configured; of a Discrete one (B, D) is one-hot."""
+        if self.shape.choices:
+            return nn.functional.one_hot(observations[..., 0].long(), self.shape.choices).float()
         if not self.shape.normalize_observations:
             return observations
         return ((observations - self.moments.mean) / self.moments.spread).clamp(-10.0, 10.0)
@@ -193,9 +198,10 @@ def build(problem: dict[str, Any], params: Params) -> Agent:
     """An untrained agent that fits the problem."""
     with make(problem) as env:
         seen, taken = env.observation_space, env.action_space
-    if not isinstance(seen, gym.spaces.Box):
-        raise Refused(f"observations are {seen}; this program reads a Box: flatten them in the environment")
-    size, form = math.prod(seen.shape), (params.hidden, params.normalize_observations)
+    choices = int(seen.n) if isinstance(seen, gym.spaces.Discrete) and not seen.start else 0
+    if not choices and not isinstance(seen, gym.spaces.Box):
+        raise Refused(f"observations are {seen}; this program reads a Box, or a Discrete from 0 on")
+    size, form = math.prod(seen.shape or ()), (params.hidden, params.normalize_observations, choices)
     if isinstance(taken, gym.spaces.Discrete):
         return Agent(Shape(size, int(taken.n), True, int(taken.start), *form))
     if not isinstance(taken, gym.spaces.Box) or not np.issubdtype(taken.dtype, np.floating):
