@@ -7,8 +7,6 @@
 No judge of ours has seen them, so they take no part in verdicts, noise or certificates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated

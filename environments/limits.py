@@ -1,7 +1,5 @@
 """The [limits] of an environment: the resources that a trial may use. Ordinary trials never reach the defaults."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, Field
 
 

@@ -1,7 +1,5 @@
 """Plug-ins: each is a file in a package, and its file name is the name that users write."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import inspect

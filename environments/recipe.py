@@ -4,8 +4,6 @@ It writes two folders into the folder that it is given: `data`, which training m
 judge reads. The output is stored under the hash of the recipe and shared by all campaigns (tasks/recipes/preparing.py).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 With the descriptor of a folder, `within`, and a single name the program cannot redirect it by changing folders above.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -55,10 +55,12 @@ def reconcile(ledger: Ledger) -> History:
     """
     repository, history = ledger.path / "lineage.git", ledger.history()
     lineage.unlock(repository)
-    known = lineage.commits(repository)
+    known: set[int | None] = {None, *lineage.commits(repository)}
     for trial in history:
-        if trial.number not in known and ledger.place_of(trial).workspace.is_dir():
+        is_lost = trial.number not in known and ledger.place_of(trial).workspace.is_dir()
+        if is_lost and trial.proposal.parent in known:
             _commit(ledger, history, trial)
+            known.add(trial.number)
     write_table(ledger, history)
     return history
 

@@ -184,17 +184,19 @@ class RemoteSession(TrainingSession):
         return status
 
     def _read_progress(self, endpoint: RemoteEndpoint, key: str, status: Status, running_since: float | None) -> bool:
-        """Append new reports to out/progress.jsonl, and read some of them; whether there were any."""
+        """Append new reports to out/progress.jsonl, and read them; whether there were any."""
         path = self.place.progress
         new = endpoint.progress(key, path.stat().st_size if path.exists() else 0)
         with path.open("ab") as file:
             file.write(new)
-        known = self.progress.count
-        self.progress.read()
+        known = -1
+        while known < self.progress.count:  # it reads a part at a time
+            known = self.progress.count
+            self.progress.read()
         if self.progress.ready and self.startup is None and running_since:
             self.startup = time.monotonic() - running_since
         self.passed(status.seconds)
-        return bool(new) or self.progress.count > known
+        return bool(new)
 
     def _conclude(self, endpoint: RemoteEndpoint, key: str, status: Status) -> None:
         """Note how it ended there. Raises CannotStart if its machine was at fault."""

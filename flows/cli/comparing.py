@@ -103,7 +103,8 @@ class Match:
         finite pool, which all runs share out.
         """
         known, problem = self.declared, self.stage.environment
-        if self.flaw(self.finished()):
+        done = self.finished()
+        if self.flaw(done) or len(done) < len(known.jobs):  # those that were declared come first
             return self
         draw, order = random.SystemRandom(), dict[Job, float]()
         for arm, count in zip(known.sides, counts, strict=True):
@@ -169,7 +170,7 @@ class Match:
         )
         limit = problem.budget_seconds
         cut = Counter(one.arm.upper() for one in done if one.run.status == "finished" and one.run.seconds >= limit)
-        if cut and problem.trainer == "command":
+        if cut and "--" in problem.train_cmd.split():  # a script of the user's, which ends by itself
             counts = " and ".join(f"{cut[arm]} of {len(scores[arm.lower()])} runs of {arm}" for arm in sorted(cut))
             words += f"\n{counts} were ended at the limit of {limit:g} s, and are judged by what they had saved"
         sides = {}

@@ -177,7 +177,7 @@ def propose(
     name = inbox.add(ledger.path, inbox.InboxProposal(values, files, rationale, base))
     ledger.event("idea", inbox=name, rationale=rationale)
     document = {"campaign": campaign, "inbox": name, "params": complete}
-    tell(document, f"{campaign}: proposal {name} is in the inbox; it is tried next", json)
+    tell(document, f"{campaign}: proposal {name} is in the inbox; it is tried before any other", json)
     return 0
 
 

@@ -104,7 +104,8 @@ def results(checks: Mapping[str, Callable[..., Check]], *about: Environment) -> 
     for name, check in checks.items():
         try:
             results[name] = check(*about)
-        except (OSError, ValueError, Refused, Unanswered, httpx.HTTPError) as fault:  # a bug prints its traceback
+        # A bug prints its traceback.
+        except (OSError, ValueError, Refused, Unanswered, httpx.HTTPError, httpx.InvalidURL) as fault:
             results[name] = Check("bad", without_passwords(str(fault)), "correct that, and try again")
     return results
 

@@ -7,6 +7,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from rich.filesize import decimal
@@ -175,7 +176,9 @@ def _remove(path: Path, dry: bool) -> int:
 
 
 def _size(path: Path) -> int:
-    """Disk usage of a tree, in bytes; links are not followed."""
-    status = path.lstat()
-    below = path.iterdir() if stat.S_ISDIR(status.st_mode) else ()
-    return status.st_blocks * 512 + sum(map(_size, below))
+    """Disk usage of a tree, in bytes, of what can be looked at; links are not followed."""
+    with suppress(OSError):
+        status = path.lstat()
+        below = path.iterdir() if stat.S_ISDIR(status.st_mode) else ()
+        return status.st_blocks * 512 + sum(map(_size, below))
+    return 0

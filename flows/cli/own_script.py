@@ -119,8 +119,9 @@ def _side(arm: str, name: str, text: str, wanted: Set[str], folder: Path, projec
     is_file = not text.lstrip().startswith("{")
     content = (folder / text).read_bytes() if is_file else text.encode()
     try:
-        table = yaml.safe_load(content) if not is_file or text.endswith((".json", ".yaml", ".yml")) else None
-    except yaml.YAMLError as wrong:
+        read = json.loads if not is_file or text.endswith(".json") else yaml.safe_load
+        table = read(content) if not is_file or text.endswith((".json", ".yaml", ".yml")) else None
+    except (yaml.YAMLError, ValueError) as wrong:
         raise Refused(f"{text}: {wrong}") from wrong
     values, params = table if isinstance(table, dict) else {}, dict[str, Value]()
     for key in sorted(wanted):
@@ -197,7 +198,10 @@ def _of_logs(folder: Path) -> tuple[Path, str, dict[str, Any]] | str:
 
 def interpreter(command: str, folder: Path) -> str:
     """The Python that a command names, as `python` of environment.toml; where there is none, the one that runs this."""
-    words = (word for word in shlex.split(command) if re.fullmatch(r"python[\d.]*", Path(word).name))
+    try:
+        words = (word for word in shlex.split(command) if re.fullmatch(r"python[\d.]*", Path(word).name))
+    except ValueError as wrong:
+        raise Refused(f"--train {command}: {wrong}") from wrong
     named = next(words, "python")
     named = named if "/" in named else shutil.which(named) or sys.executable
     try:  # it may be a shim, which chooses one by the folder

@@ -57,26 +57,19 @@ def _list(as_json: bool) -> int:
     return int(len(readable) < len(lines))
 
 
-def report(*campaigns: str, all: bool = False) -> int:
-    """Write report.html of each CAMPAIGN (default: the newest), and the page of all campaigns.
+def report(*campaigns: str) -> int:
+    """Write report.html of each CAMPAIGN (default: the newest), and index.html, the page of all campaigns.
 
     Example: nightshift report cartpole-1
-
-    Args:
-        all: Write index.html, the page of all campaigns, instead.
     """
     from flows.report.page import REPORT, record_episode, write_index, write_report
 
-    if all:
-        if campaigns:
-            raise Refused(f"report --all is the page of all campaigns: leave out {' '.join(campaigns)}, or --all")
-        print(terminal.short(write_index()))
-        return 0
     for ledger in [Ledger.open(name) for name in dict.fromkeys(campaigns or (newest(),))]:
         if not campaign_lock.is_running(ledger):
             record_episode(ledger, ledger.campaign.isolation)
         write_report(ledger)
         print(terminal.short(ledger.path / REPORT))
+    print(terminal.short(write_index()))
     return 0
 
 

@@ -37,6 +37,7 @@ from tasks.stats.certificate import shipped
 from tasks.stats.permutation import quantile
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import copy_tree
+from tasks.store.workspace import program_digest
 from tasks.system.redact import scrub_text
 from tasks.trial import Trial, baseline, best, measured
 
@@ -68,10 +69,15 @@ def export(ledger: Ledger, to: Path) -> Path:
         raise Refused(f"--to {to}: it exists and is not an empty folder: name another")
     target = to.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+    into = target if target.exists() else target.parent
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=into) as scratch:
         made = Path(scratch, "champion")
         _fill(made, facts, trial)
-        made.rename(target)  # it may be an empty folder
+        if into == target:  # an empty folder, which may be a mount, or where the user stands
+            for path in made.iterdir():
+                path.rename(target / path.name)
+        else:
+            made.rename(target)
     return target
 
 
@@ -95,8 +101,9 @@ def _fill(folder: Path, facts: Facts, trial: Trial) -> None:
     if place.out.is_dir():
         copy_tree(place.out, folder / "checkpoint", without=(place.progress.name,))
         _copy_links(place.out, folder / "checkpoint")
-    if not place.out.is_dir() or outputs.checkpoint(folder / "checkpoint") != judged:
-        raise Refused(f"trial {trial.number}: {place.out} is not what was judged any more: was it pruned or changed?")
+    is_same = trial.runs[0].program in (None, program_digest(place))
+    if not is_same or not place.out.is_dir() or outputs.checkpoint(folder / "checkpoint") != judged:
+        raise Refused(f"trial {trial.number}: {place.path} is not what was judged any more: was it pruned or changed?")
     table = environments.table_of(ledger.path / "environment", ledger.campaign.overrides, ledger.campaign.environment)
     (environment / environments.FILE).write_text(with_champion(table, trial, program))
     patch = place.diff.read_text(errors="replace") if place.diff.is_file() else ""

@@ -150,7 +150,8 @@ class Facts:
         """The command that repeats the comparison; without a champion, the search under another name."""
         name = self.ledger.campaign.name
         if self.champion is None or self.champion.number == 0:
-            return f"nightshift run {shlex.quote(str(self.ledger.path / 'spec.toml'))} --name {name}-again"
+            until = f" --until {moment[11:16]}" if (moment := self.document["spec"].get("until")) else ""
+            return f"nightshift run {shlex.quote(str(self.ledger.path / 'spec.toml'))} --name {name}-again{until}"
         free = " --allow-unsandboxed" * bool(self.document["spec"].get("advanced", {}).get("allow_unsandboxed"))
         return f"nightshift compare {name}/{self.champion.number} {name}/baseline{free}"
 
@@ -202,7 +203,8 @@ def _befallen(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
 def shareable(text: str) -> str:
     """The text without secrets, and with `~` for the user's own folder, whose name may be a person's."""
     own = os.environ.get("HOME", "").rstrip("/")  # empty where it is unset or the root
-    return without_passwords(re.sub(rf"(?<![\w.~-]){re.escape(own)}(?![\w.-])", "~", text) if own else text)
+    short = re.sub(rf"(?<![\w.~-]){re.escape(own)}(?![\w.-])", "~", text) if own else text
+    return without_passwords(short.replace("'~/", "~/'"))  # within quotes no shell would read it
 
 
 def without_secrets(history: History) -> History:

@@ -99,7 +99,9 @@ def importances(environment: Environment, history: History) -> dict[str, float]:
     """Each varied parameter's share of the variance of the scores' ranks by Optuna's fANOVA, the greatest first; empty
     where they cannot be told apart. Of ranks, since one trial that diverged would explain everything.
     """
-    seen, scored = _scored_points(environment, history)
+    tried = [trial.proposal.params for trial, _ in _scored_points(environment, history)[1]]
+    varied = {name: one for name, one in environment.space.items() if len({params[name] for params in tried}) > 1}
+    seen, scored = _scored_points(environment.model_copy(update={"space": varied}), history)
     _, ranks = np.unique([trial.score.utility for trial, _ in scored], return_inverse=True)
     if len(seen.space) < 2 or len(scored) < FEWEST or not ranks.any():
         return {}

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 def load_history(campaign: str) -> pandas.DataFrame:
     """The `trials` of `status --json`, one row per finished trial, in the order in which they were decided.
 
-    A missing number is NaN (a crash has no score), and each parameter is a column `params.<name>`.
+    A missing score is NaN (a crash has none), and each parameter is a column `params.<name>`.
     """
     import pandas
 
     trials = document(Ledger.open(campaign))["trials"]
     params = pandas.DataFrame([trial.pop("params") for trial in trials]).add_prefix("params.")
-    table = pandas.DataFrame(trials).join(params)
-    return table.astype({name: "float64" for name in ("score", "se") if trials})  # NaN for None
+    table = pandas.DataFrame(trials or {"trial": [], "verdict": [], "score": [], "se": [], "gain": []}).join(params)
+    return table.astype(dict.fromkeys(("score", "se", "gain"), "float64"))  # NaN for None
 
 
 def load_runs(campaign: str) -> pandas.DataFrame:

@@ -13,8 +13,6 @@ it; whoever asked writes the folder. To add one, put a file like this into the p
             return Imported(name="made", origin=origin, files={FILE: environment_toml({...}, origin)})
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

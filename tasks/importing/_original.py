@@ -1,7 +1,5 @@
 """Another tool's files, read and copied, never run; what Python files of it state: constants, options, imports."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

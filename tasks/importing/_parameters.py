@@ -1,7 +1,5 @@
 """Parameters of other tools as entries of [space] and [fixed]; seeds among them; ranges around mere values."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """What importers share: the runner that they write into an environment, and its keys."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

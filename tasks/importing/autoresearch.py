@@ -4,8 +4,6 @@ With karpathy's prepare.py the score is a line that train.py prints. With zjiany
 the agent that train.py hands to `evaluate_policy`, and what train.py prints is no score.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

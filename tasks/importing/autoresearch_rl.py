@@ -1,7 +1,5 @@
 """A config.yaml of epappas/autoresearch-rl: its commands run unchanged, with their AR_ variables and emit_progress."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A lone training script like CleanRL's: options of `tyro.cli` or argparse, scalars written for TensorBoard."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -5,8 +5,6 @@ known that the train.toml of vivekvkashyap/autoresearch-rl has (February 2026). 
 `rl --dry-run` says whether it fits.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress

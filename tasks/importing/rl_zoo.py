@@ -1,7 +1,5 @@
 """An entry of RL Zoo's hyperparameters: `rl_zoo3.train` runs it, and the control judge plays its model."""
 
-from __future__ import annotations
-
 import ast
 import json
 import sys

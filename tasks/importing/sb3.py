@@ -1,7 +1,5 @@
 """A training script of Stable-Baselines3: it runs unchanged, and the control judge plays the model that it leaves."""
 
-from __future__ import annotations
-
 import ast
 import json
 import sys

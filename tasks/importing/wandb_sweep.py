@@ -1,7 +1,5 @@
 """W&B sweeps: method, metric, parameters with their distributions and the command of a sweep's YAML."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -22,8 +22,9 @@ class BestOfN(Researcher):
 
     def propose(self, brief: Brief) -> Suggestion:
         shown = Brief(brief.space, (), problem=brief.problem, files=brief.files)
-        bought = sum((one.usage for one in brief.refusals), NOTHING_BOUGHT)
-        # Why a sample was refused may tell of trials: the question is asked again as it was.
-        sample = llm.proposed(self.accounts()[0], replace(brief, refusals=()), shown, bought)
+        # That a sample was tried before would tell of trials: then the question is asked again as it was.
+        told = tuple(one for one in brief.refusals if "the same as trial" not in one.reason)
+        bought = sum((one.usage for one in brief.refusals if one not in told), NOTHING_BOUGHT)
+        sample = llm.proposed(self.accounts()[0], replace(brief, refusals=told), shown, bought)
         # Predictions are compared with the champion, of which it knows nothing.
         return replace(sample, expected=None)

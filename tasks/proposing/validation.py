@@ -50,6 +50,7 @@ class ProposalChecks:
     def fault(self, brief: Brief, proposal: Proposal) -> str | None:
         """Why a proposal cannot be tried; None when it can."""
         base = originals(self.environment, self.program)
+        tried: list[tuple[int, Proposal, str]]
         tried = [(trial.number, trial.proposal, trial.verdict.kind) for trial in brief.history]
         tried += [(taken, pending, "under way") for taken, pending in brief.pending.items()]
         tried += [(one.number, one.proposal, one.words) for one in brief.rejected]

@@ -94,9 +94,10 @@ def _stream(place: TrialDir, trial: Trial, program: tuple[str, ...], parent: str
     yield b"get-mark :1\n"  # git answers with the hash
 
 
-def file_entry(name: str, content: bytes) -> bytes:
+def file_entry(name: str, content: bytes, is_program: bool = False) -> bytes:
+    mode = b"100755" if is_program else b"100644"
     quoted = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return b'M 100644 inline "%b"\n' % os.fsencode(quoted) + data_entry(content)
+    return b'M %b inline "%b"\n' % (mode, os.fsencode(quoted)) + data_entry(content)
 
 
 def data_entry(content: bytes) -> bytes:

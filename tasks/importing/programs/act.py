@@ -18,7 +18,10 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-AS_PLAYER: Any = {"device": "cpu", "buffer_size": 1, "replay_buffer_class": None, "replay_buffer_kwargs": {}}
+AS_PLAYER: Any = {
+    "device": "cpu", "buffer_size": 1, "replay_buffer_class": None, "replay_buffer_kwargs": {},
+    "optimize_memory_usage": False,
+}  # fmt: skip
 """How a model is loaded: a buffer would fill the memory for nothing, and some need the environment."""
 Play = Callable[[Any, Any, Any], Any]
 """Actions of all lanes, from the observations and the lanes that are active, and that begin."""

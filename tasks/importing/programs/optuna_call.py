@@ -27,8 +27,10 @@ class Reporting(FixedTrial):
         emit_progress(step=int(step), step_target=0, metrics={METRIC: float(value)})
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        of_a_list = [each for each in choices if isinstance(each, tuple) and [*each] == PARAMS.get(name)]
-        return of_a_list[0] if of_a_list else super().suggest_categorical(name, choices)
+        tuples = [each for each in choices if isinstance(each, tuple)]  # which storages keep as lists
+        return next((each for each in tuples if json.loads(json.dumps(each)) == PARAMS.get(name)), None) or (
+            super().suggest_categorical(name, choices)
+        )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ env = rl_zoo3.create_test_env(
 )
 # Of algorithms that replay the buffer would fill the memory, or need the environment; to others it means nothing.
 model = rl_zoo3.ALGOS[ALGORITHM].load(
-    model_path, device="cpu", buffer_size=1, replay_buffer_class=None, replay_buffer_kwargs={}
-)
+    model_path, device="cpu", buffer_size=1, replay_buffer_class=None, replay_buffer_kwargs={},
+    optimize_memory_usage=False,
+)  # fmt: skip
 returns, _ = evaluate_policy(model, env, n_eval_episodes=int(EPISODES), return_episode_rewards=True)
 sys.stdout.write(json.dumps({"units": [float(value) for value in returns]}) + "\n")
