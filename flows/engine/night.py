@@ -14,7 +14,6 @@ from prefect.exceptions import Pause
 from prefect.states import Completed, Failed
 
 from environments import Environment
-from environments.plugins import Refused
 from environments.score import Score, Wait
 from flows.engine import launching
 from flows.engine.attempt import Attempt, Measurement
@@ -32,7 +31,7 @@ from tasks.describe import headline
 from tasks.recipes import preparing
 from tasks.record import reconcile
 from tasks.store import campaign_lock
-from tasks.store.ledger import Ledger, ended
+from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.home import home
 from tasks.tracking.background import Background
@@ -170,8 +169,6 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
         spec.loaded_proposer.preflight(check_budget(spec))
         launching.check(spec.launch)
     ledger = spec.open()
-    if not facts and spec.has_ended and ended(ledger).get("state") != "finished":
-        raise Refused(f"until = {spec.until} has passed: `nightshift resume {spec.name} --until` with another time")
     with (
         cancellable(), campaign_lock.hold(ledger, run.id, page=run.ui_url, api=run.api_url, **facts),
         results_in(ledger.results),
