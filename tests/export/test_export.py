@@ -89,6 +89,7 @@ def test_where_the_repository_has_the_environment_only_what_the_champion_changes
     tmp_path: Path, home: Path
 ) -> None:
     quadratic(tmp_path / "quad", toml="# mine\n" + QUADRATIC)
+    (tmp_path / "quad/judge.py").chmod(0o755)
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", "quad")
     git(tmp_path, "commit", "--quiet", "-m", "mine")
@@ -110,6 +111,7 @@ def test_where_the_repository_has_the_environment_only_what_the_champion_changes
     lines = {line for line in changed.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")}
     assert {"-default = 2.5", "+default = 2.0", "+print('better')"} <= lines and "# mine" not in str(lines)
     assert {"-budget_seconds = 5", "+budget_seconds = 7"} <= lines, "what was certified"
+    assert "old mode" not in changed
     assert "**Certified: +8" in body.read_text() and "10, 10.5, 11" in body.read_text()
 
 

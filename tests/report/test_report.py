@@ -86,6 +86,10 @@ def test_the_parameter_that_decides_the_score_matters_most() -> None:
 
     assert next(iter(found)) == "learning_rate" and found["learning_rate"] > 0.2
     assert importances(environment, history[: FEWEST - 1]) == {}
+    alike: History = ()
+    for value in range(FEWEST):
+        alike += (tried(alike, float(value), params=history[0].proposal.params),)
+    assert importances(environment, alike) == {}, "of edits alone no parameter matters"
     assert "$" not in slices(environment, history, history[0], found), "no formula, where names are taken as they are"
 
 

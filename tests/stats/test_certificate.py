@@ -194,6 +194,7 @@ def test_the_searchs_runs_count_unless_the_machine_trains_further_by_now(before:
     found = drift(before, runs)
     assert words in found and bool(words) == bool(found)
     assert "several" in words or drift(before, runs, by_time=False) == ""
+    assert drift(before, [replace(one, run=replace(one.run, status="crash")) for one in runs])
 
 
 def from_machines(mine: str, theirs: str) -> Certificate:

@@ -107,6 +107,11 @@ def test_a_clip_holds_values_back_and_advantages_can_be_left_as_they_are() -> No
     assert not torch.equal(moved(normalize_advantages=False)[1], chances)
 
 
+def test_a_discrete_observation_is_read_one_hot(tmp_path: Path) -> None:
+    agent = train(ppo, config(tmp_path / "out", "FrozenLake-v1", steps=64, params={"num_steps": 8}))
+    assert agent.read(torch.tensor([[3.0]])).tolist() == [[float(place == 3) for place in range(16)]]
+
+
 def test_a_checkpoint_holds_tensors_numbers_and_strings_and_gives_the_same_agent_back(tmp_path: Path) -> None:
     out = tmp_path / "out"
     agent = train(ppo, config(out, "Pendulum-v1", steps=500, params={"num_steps": 16, "normalize_observations": True}))
