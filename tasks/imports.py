@@ -47,8 +47,9 @@ def imported(environment: Environment) -> dict[str, str]:
                 elif module not in own and module not in sys.stdlib_module_names:
                     found.setdefault(module, name)
     module, _, rest = str(environment.judge.problem().get("id", "")).partition(":")
-    if rest and environment.trainer in ("ppo", "sac") and f"{module}.py" not in program:
-        found.setdefault(module, "[control] id")
+    top, own = module.partition(".")[0], {name.partition("/")[0].removesuffix(".py") for name in program}
+    if rest and environment.trainer in ("ppo", "sac") and top not in own:
+        found.setdefault(top, "[control] id")
     return found
 
 

@@ -56,7 +56,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
             if status["state"] == "finished" and not (status["waiting_to_record"] or asks_more):
                 return print_status(ledger, as_json)
             campaign_lock.check_idle(ledger)
-            if spec.has_ended:
+            if spec.has_ended and (status["state"] != "finished" or asks_more):
                 raise Refused(f"until = {spec.until} has passed: give --until another time")
         api = server_process.stated_server(server, home())
         locate(spec.tracking, home())  # refuses where nothing can be recorded

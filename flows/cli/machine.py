@@ -104,7 +104,7 @@ def _each(campaign: str | None, act: Callable[[Ledger], bool]) -> int:
             continue
         try:
             failed |= not act(ledger)
-        except Refused as fault:
+        except (Refused, OSError) as fault:
             failed = True
             print(f"{ledger.campaign.name}: left alone: {fault}", file=sys.stderr)
     return int(failed)

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Set
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -119,9 +120,8 @@ def _side(arm: str, name: str, text: str, wanted: Set[str], folder: Path, projec
     is_file = not text.lstrip().startswith("{")
     content = (folder / text).read_bytes() if is_file else text.encode()
     try:
-        read = json.loads if not is_file or text.endswith(".json") else yaml.safe_load
-        table = read(content) if not is_file or text.endswith((".json", ".yaml", ".yml")) else None
-    except (yaml.YAMLError, ValueError) as wrong:
+        table = _parsed(content) if not is_file or text.endswith((".json", ".yaml", ".yml")) else None
+    except yaml.YAMLError as wrong:
         raise Refused(f"{text}: {wrong}") from wrong
     values, params = table if isinstance(table, dict) else {}, dict[str, Value]()
     for key in sorted(wanted):
@@ -138,6 +138,13 @@ def _side(arm: str, name: str, text: str, wanted: Set[str], folder: Path, projec
         else:
             raise Refused(f"{text} has no plain value for {{{key}}} of --train: it has {', '.join(values)}")
     return Side(name, params)
+
+
+def _parsed(content: bytes) -> Any:
+    """What JSON or YAML says; YAML takes no tabs, and JSON no comments."""
+    with suppress(ValueError):
+        return json.loads(content)
+    return yaml.safe_load(content)
 
 
 def of_study(place: str, b: str | None) -> tuple[tuple[Named, Named], bool]:

@@ -114,6 +114,14 @@ class Question:
         made = (one for one in reversed(self.answers_on_champion) if one.runs)
         return next((one for one in made if one.conditions.changed == self.conditions.changed), None)
 
+    def made_since(self, moment: float) -> Certificate | None:
+        """The newest certificate of the champion, if it was stored after that moment (Unix time)."""
+        for one in self.answers_on_champion[-1:]:
+            name = name_of(one.look, one.environment, one.elsewhere, one.conditions)
+            if (self.ledger.path / "certificates" / f"{name}.json").stat().st_mtime > moment:
+                return one
+        return None
+
     @property
     def carried(self) -> Certificate | None:
         """The certificate whose runs the next one goes on with. None of a pool, whose shares have other sizes there."""

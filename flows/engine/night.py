@@ -14,6 +14,7 @@ from prefect.exceptions import Pause
 from prefect.states import Completed, Failed
 
 from environments import Environment
+from environments.plugins import Refused
 from environments.score import Score, Wait
 from flows.engine import launching
 from flows.engine.attempt import Attempt, Measurement
@@ -150,7 +151,10 @@ def ensure_prepared(ledger: Ledger, elsewhere: Environment | None = None) -> Non
     """
     environment = elsewhere or ledger.environment
     if environment.prepare:
-        preparing.prepare(environment, ledger.path.parent, lambda words: ledger.event("preparing", words=words))
+        final = preparing.prepare(environment, ledger.path.parent, lambda words: ledger.event("preparing", words=words))
+        made, wanted = preparing.read(final), 0 if elsewhere else getattr(environment.judge, "questions", 0)
+        if made and (has := min(made.questions.get(pool, wanted) for pool in ("search", "confirm"))) < wanted:
+            raise Refused(f"{environment.name}: a look asks {wanted} questions, a pool has {has}: lower text.questions")
 
 
 @contextmanager

@@ -42,15 +42,18 @@ def make_branch(ledger: Ledger, here: Path, branch: str) -> tuple[str, Path]:
     overrides = ledger.campaign.overrides
     table = environments.table_of(frozen, overrides, ledger.campaign.environment, lambda _: kept)
     files[environments.FILE] = with_champion(table, trial, sorted(files)).encode()
-    paths = {path.relative_to(frozen).as_posix(): path for path in environments.files(frozen)}
-    files = {name: path.read_bytes() for name, path in paths.items()} | files  # the user's may have been uncommitted
+    paths = {(folder / path.relative_to(frozen)).as_posix(): path for path in environments.files(frozen)}
+    if is_inside:  # what git ignores is not passed on; all else may not have been committed
+        ours = _git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", str(folder))
+        paths = {name: path for name, path in paths.items() if name in os.fsdecode(ours).split("\0")}
+    every = {name: path.read_bytes() for name, path in paths.items()}
+    every |= {(folder / name).as_posix(): content for name, content in files.items()}
     draft = f"refs/nightshift/{ledger.campaign.campaign_id}-{trial.number}"
     message = "{verdict}\n\n{proof}\n".format(**facts.document["result"]).encode()
     commit = f"commit {draft}\ncommitter {lineage.WHO} {int(trial.runs[0].started)} +0000\n".encode()
     commit += lineage.data_entry(message) + b"from %b\n" % base.encode()
-    for name, content in files.items():
-        is_program = name in paths and os.access(paths[name], os.X_OK)
-        commit += lineage.file_entry(str(folder / name), content, is_program)
+    for name, content in every.items():
+        commit += lineage.file_entry(name, content, name in paths and os.access(paths[name], os.X_OK))
     _git(here, "fast-import", "--quiet", "--force", stdin=commit)
     try:
         _git(here, "fetch", "--quiet", "--no-tags", ".", f"{draft}:refs/heads/{branch}")

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -126,7 +127,7 @@ class Facts:
             return {}
         if (suggestion := Tpe().propose(Brief(self.ledger.environment.space, self.history))) is None:
             return {}
-        diff = shlex.quote(str(self.ledger.place_of(champion).diff))
+        diff = _quoted(self.ledger.place_of(champion).diff)
         attempt = f"nightshift try --in {self.ledger.campaign.name}{f' --diff {diff}' * bool(champion.proposal.edit)}"
         return {
             "words": ", ".join(f"{name} = {short_value(value)}" for name, value in suggestion.params.items()),
@@ -151,7 +152,7 @@ class Facts:
         name = self.ledger.campaign.name
         if self.champion is None or self.champion.number == 0:
             until = f" --until {moment[11:16]}" if (moment := self.document["spec"].get("until")) else ""
-            return f"nightshift run {shlex.quote(str(self.ledger.path / 'spec.toml'))} --name {name}-again{until}"
+            return f"nightshift run {_quoted(self.ledger.path / 'spec.toml')} --name {name}-again{until}"
         free = " --allow-unsandboxed" * bool(self.document["spec"].get("advanced", {}).get("allow_unsandboxed"))
         return f"nightshift compare {name}/{self.champion.number} {name}/baseline{free}"
 
@@ -203,8 +204,13 @@ def _befallen(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
 def shareable(text: str) -> str:
     """The text without secrets, and with `~` for the user's own folder, whose name may be a person's."""
     own = os.environ.get("HOME", "").rstrip("/")  # empty where it is unset or the root
-    short = re.sub(rf"(?<![\w.~-]){re.escape(own)}(?![\w.-])", "~", text) if own else text
-    return without_passwords(short.replace("'~/", "~/'"))  # within quotes no shell would read it
+    return without_passwords(re.sub(rf"(?<![\w.~-]){re.escape(own)}(?![\w.-])", "~", text) if own else text)
+
+
+def _quoted(path: Path) -> str:
+    """A path for a shell, which reads no `~` within quotes."""
+    own = Path(os.environ.get("HOME") or "/")
+    return f"~/{shlex.quote(str(path.relative_to(own)))}" if path.is_relative_to(own) else shlex.quote(str(path))
 
 
 def without_secrets(history: History) -> History:

@@ -14,8 +14,6 @@ the name used in a campaign:
             return f"nothing reported after {len(curve) / TWENTIETHS:.0%} of the budget" if silent else None
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 

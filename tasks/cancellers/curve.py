@@ -4,8 +4,6 @@ Progress is compared once, at the same share of the budget, with that of every e
 the reports of one program that inflates its own move the threshold by one rank at most.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from pydantic import Field
 

@@ -3,8 +3,6 @@
 A MIG instance has a UUID of its own, and what is asked by UUID is answered for it as for a GPU. Sizes are in bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass

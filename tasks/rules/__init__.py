@@ -16,8 +16,6 @@ file like this into the folder; its name is the name used in a campaign:
             return Verdict("keep" if gain > self.margin else "discard", f"{gain:+.4g} against the champion")
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar

@@ -5,8 +5,6 @@ another seed, and stays if the mean of its runs is still above. The first trials
 soon. A wrong keep costs little: the certificate decides.
 """
 
-from __future__ import annotations
-
 import statistics
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Keep a trial that scores higher than the champion did. For comparison: it takes luck for progress."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from tasks.rules import JudgedTrial, NeedsRerun, Rule

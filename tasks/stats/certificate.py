@@ -9,8 +9,6 @@ from one kind of machine. A champion that loses more than the margin in a guarde
 ignores its seed: of such a program all runs are one.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -181,7 +179,7 @@ def drift(before: Sequence[Fresh], runs: Sequence[Fresh], by_time: bool = True) 
     if len(machines_of((*(one.run for one in before), *(one.run for one in runs)))) > 1:
         return "they are from several machines"
     if before and not fresh:
-        return "no fresh run of the baseline has ended well"
+        return "the first fresh runs of the baseline crashed"
     if not by_time or not before:
         return ""
     then, now = ([run.steps or 0 for run in some] for some in ((one.run for one in before), fresh))

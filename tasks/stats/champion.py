@@ -1,7 +1,5 @@
 """What the runs of a history say of its champion, and of the noise between runs."""
 
-from __future__ import annotations
-
 import statistics
 
 from tasks.stats.permutation import pooled

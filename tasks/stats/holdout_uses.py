@@ -7,8 +7,6 @@ and Dmitrienko, 2005; Tian and Ramdas, 2021). So a pool on which gains are found
 found is worn out after about ten uses.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

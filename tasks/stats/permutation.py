@@ -10,8 +10,6 @@ passed after an earlier group counts against a later one: the error of all looks
 (Pocock, 1977).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

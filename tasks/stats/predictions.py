@@ -3,8 +3,6 @@
 Both are changes against the champion that the proposal knew; single ones carry the noise of two runs.
 """
 
-from __future__ import annotations
-
 import statistics
 from typing import Any
 

@@ -3,8 +3,6 @@
 A rejected proposal keeps its number and is never trained.
 """
 
-from __future__ import annotations
-
 import glob
 from dataclasses import replace
 from pathlib import Path

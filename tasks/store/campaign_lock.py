@@ -4,8 +4,6 @@ The kernel frees the lock of a killed process. The trainings that it had started
 the next life. Who runs the campaign, and for how long it has run, is read from its events.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import platform

@@ -3,8 +3,6 @@
 They are copied into a new campaign as `learned.json`, so it can be resumed even when the earlier campaigns are gone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ runs/<campaign>/inbox/0003.json is a proposal, and 0003.refused says why it coul
 at any time; the campaign takes them in order, and a trial's proposal names the one that it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

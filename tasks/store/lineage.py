@@ -7,8 +7,6 @@
 program's files and params.json. The same trial always makes the same commit.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Who made a campaign's proposals, and what happened to them: a part of its status document."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ A link in out/ may point to any file of the user. So files are copied first, and
 copies are replaced; a binary file that holds one is not copied, since a replacement would break it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

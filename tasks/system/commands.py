@@ -1,7 +1,5 @@
 """The output of the machine's commands, and the identity of a process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ After a reboot another process may have that pid, so its identity is recorded to
 ended, since it says where the program is to be found again. Each runs under a keeper (tasks/system/keeper.py).
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Opening up and removing file trees that an untrusted program wrote. No link is followed."""
 
-from __future__ import annotations
-
 import subprocess
 import zipfile
 from pathlib import Path

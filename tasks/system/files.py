@@ -1,7 +1,5 @@
 """Atomic file replacement, and files that grow by lines."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

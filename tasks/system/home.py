@@ -1,7 +1,5 @@
 """The home directory, which holds the campaigns; the login of its own servers; and the folder of the four packages."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from pathlib import Path

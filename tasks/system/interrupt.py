@@ -5,8 +5,6 @@ the exception is printed and lost, and the campaign goes on although it was told
 signal is only recorded, and `check` raises KeyboardInterrupt where the caller can clean up, in any thread.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

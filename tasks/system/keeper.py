@@ -3,8 +3,6 @@
 python -m tasks.system.keeper COMMAND...
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """Processes left by a dead engine, found by variables in their environment."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -4,8 +4,6 @@ Programs see none of the engine's variables, so this is a second defence, applie
 on. It knows the values themselves, not what a program could make of them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import urllib.parse

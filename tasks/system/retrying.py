@@ -1,7 +1,5 @@
 """Asking again: the one loop that repeats what a server may answer later."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential

@@ -1,7 +1,5 @@
 """Places that hold keys and passwords, which no program of an environment may read."""
 
-from __future__ import annotations
-
 import os
 import pwd
 from contextlib import suppress

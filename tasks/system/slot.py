@@ -1,7 +1,5 @@
 """The part of a machine that a program runs on, as its sandbox needs it."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping

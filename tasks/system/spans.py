@@ -1,7 +1,5 @@
 """Spans of time, each from a begin to an end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

@@ -129,8 +129,8 @@ class _Campaign:
         self.counting = {trial.number: trial.attempt for trial in self.history}
         spec = tomllib.loads((ledger.path / "spec.toml").read_text())
         self.traces = spec.get("advanced", {}).get("traces", False)
-        self.without_files: OSError | None = None
-        """Why files are not taken, in this call."""
+        self.refusals = 0
+        """Trials in a row whose files were not taken, in this call."""
 
     def record(self) -> None:
         from mlflow.exceptions import MlflowException
@@ -196,21 +196,22 @@ class _Campaign:
         if trial.attempt == newest:
             self._log(self.parent.info.run_id, campaign_run.best_so_far(ledger, self.history, trial), {}, {})
         client.set_terminated(run_id, VERDICTS[trial.verdict.kind].run_status, end_time=end)
-        if self.traces:
-            traces.send(client, ledger, trial, self.experiment, run_id)
+        if self.refusals > 1:  # each may take a minute
+            raise OSError("files are not taken")
         with safe_read.parcel(place.path) as parcel:
             safe_read.pack_trial(place, parcel)
             is_due = trial.verdict.kind == "keep" and not is_sent
             uploaded = safe_read.pack_folder(place.out, parcel) if is_due else ""
             try:
-                if self.without_files:
-                    raise self.without_files
                 client.log_artifacts(run_id, str(parcel))
-            except Exception as error:  # the storage of files may fail alone, and take long for it
-                self.without_files = OSError(f"files of trials: {error}")
-                raise self.without_files from error
+            except Exception as error:  # the storage of files may fail alone
+                self.refusals += 1
+                raise OSError(f"the files of trial {trial.number}: {error}") from error
+        self.refusals = 0
         if uploaded:
             client.set_tag(run_id, "checkpoint", uploaded)
+        if self.traces:
+            traces.send(client, ledger, trial, self.experiment, run_id)
 
     # The campaign's own run
 

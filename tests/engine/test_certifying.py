@@ -33,6 +33,8 @@ from tests.support.question_pool import pool
 from tests.support.toy import nightshift, quadratic, status
 
 BASELINE = tried((), 0.1, -0.2, 0.4)
+FIRST = 0.96 * ALPHA
+"""The error of a campaign's first certificate."""
 GOOD: History = (BASELINE, tried((BASELINE,), 60.0))
 """A baseline and a champion that is far better."""
 
@@ -53,14 +55,14 @@ def at_the_end(server: str, ledger: Ledger, history: History | None = None) -> S
 def begun(ledger: Ledger, champion: int, runs: int) -> Path:
     """Declare the first certificate, as a life did that was killed thereafter."""
     path = ledger.path / "certificates/1.begun"
-    declared = replace(luck(), champion=champion, runs=(), alpha=ALPHA, design=of_groups(equal_arms(runs), ALPHA))
+    declared = replace(luck(), champion=champion, runs=(), alpha=FIRST, design=of_groups(equal_arms(runs), FIRST))
     write_atomic(path, CERTIFICATE.dump_json(declared).decode())
     return path
 
 
 def luck() -> Certificate:
     """A certificate of trial 1 in the campaign's own environment that did not pass."""
-    return replace(certified(1, (1.0, 2.0, 3.0), (1.5, 2.5, 0.5)), environment="noisy")
+    return replace(certified(1, (1.0, 2.0, 3.0), (1.5, 2.5, 0.5)), environment="noisy", alpha=FIRST)
 
 
 def directories(folder: Path) -> list[str]:

@@ -99,7 +99,8 @@ def test_an_edit_needs_the_same_program_there_and_parameters_do_not(tmp_path: Pa
 def test_the_same_command_goes_on_with_the_environments_that_are_left(tmp_path: Path) -> None:
     first, second = (str(noisy(tmp_path / name, toml=OTHER)) for name in ("first", "second"))
     ledger = decided(tmp_path)
-    made = replace(certified(1, (39.0, 41.0), (7.0, 8.0), on="first"), conditions=Conditions(changed={"x": 40.0}))
+    made = replace(certified(1, (39.0, 41.0), (7.0, 8.0), on="first"), alpha=0.048)
+    made = replace(made, conditions=Conditions(changed={"x": 40.0}))
     store(ledger, made)
     left = questions(ledger, [first, second])
     assert [one.environment.name for one in left] == ["second"] and nothing_to_certify(left[0]) is None

@@ -27,10 +27,9 @@ class Reporting(FixedTrial):
         emit_progress(step=int(step), step_target=0, metrics={METRIC: float(value)})
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        tuples = [each for each in choices if isinstance(each, tuple)]  # which storages keep as lists
-        return next((each for each in tuples if json.loads(json.dumps(each)) == PARAMS.get(name)), None) or (
-            super().suggest_categorical(name, choices)
-        )
+        said = json.dumps(PARAMS.get(name))  # storages keep tuples as lists
+        tuples = [each for each in choices if isinstance(each, tuple) and json.dumps(each) == said]
+        return tuples[0] if tuples else super().suggest_categorical(name, choices)
 
 
 if __name__ == "__main__":
