@@ -77,4 +77,4 @@ wheel: setup ## dist/nightshift_rl-VERSION-py3-none-any.whl, which runs without 
 
 clean: ## remove .venv, caches and build leftovers; never runs/
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -path ./runs -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib.metadata
 import os
 import secrets
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -48,7 +50,11 @@ def settle_in(home: Path) -> None:
     """Give Prefect a home inside ours, without analytics, and none of the user's profiles; before its first import."""
     os.environ.update(QUIET, PREFECT_HOME=str(home / ".prefect"), PREFECT_PROFILE="ephemeral")
     direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")
-    os.environ["no_proxy"] = os.environ["NO_PROXY"] = f"{direct},127.0.0.1,localhost".strip(",")  # our own servers
+    if direct.strip() != "*":
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = f"{direct},127.0.0.1,localhost".strip(",")  # our own servers
+    for name in ("ALL_PROXY", "all_proxy"):
+        if os.environ.get(name, "").startswith("socks") and find_spec("socksio") is None:
+            del os.environ[name]  # else no client of httpx can be made, not even for our own servers
     # The terminal shows our own lines; the server stores every log.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")  # else every lost event is printed
@@ -61,10 +67,14 @@ def stated_server(option: str | None, home: Path) -> str | None:
     if not url or Daemon(home / ".prefect", "server").is_own(url):
         return None
     try:
-        version(url, home)
+        theirs, ours = version(url, home), importlib.metadata.version("prefect")
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
         remedy = "its address ends in /api, and PREFECT_API_AUTH_STRING holds its user:password if it asks for a login"
         raise Refused(f"{source} = {url}: no Prefect server answers there ({failure}): {remedy}") from failure
+    if theirs.partition(".")[0] != ours.partition(".")[0]:
+        raise Refused(
+            f"{source} = {url} is a Prefect server of version {theirs}, and here is {ours}: update one of them"
+        )
     return url
 
 
@@ -150,7 +160,7 @@ def shared(directory: Path) -> Iterator[str]:
 
     Raises Refused: it does not start. (directory: Prefect's home)
     """
-    with (directory / "users.lock").open("a") as users:
+    with (directory / "users.lock").open("a+") as users:  # NFS shares no lock of a file that is not read
         fcntl.flock(users, fcntl.LOCK_SH)
         with FileLock(directory / "start.lock"):
             url = Daemon(directory, "server").serve(FIRST_PORT, "/api", lambda port: _launch(directory, port))

@@ -30,7 +30,7 @@ def answer(ledger: Ledger, number: int, approved: bool, comment: str, by: str) -
 
 def parked(ledger: Ledger) -> tuple[Parked, ...]:
     # Not Path.glob, which is slow where there are many, and this is asked often.
-    paths = sorted(glob.glob(f"{ledger.trials}/*/{NAME}"))  # noqa: PTH207
+    paths = sorted(glob.glob(f"{glob.escape(str(ledger.trials))}/*/{NAME}"))  # noqa: PTH207
     requests = [PARKED.validate_json(Path(path).read_bytes()) for path in paths]
     given = [event for event in ledger.events() if event["event"] == "answer"] if requests else []
     answers = {event["trial"]: event for event in reversed(given)}

@@ -29,7 +29,8 @@ WHO = "Nightshift <nightshift@localhost>"
 
 def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, ...]) -> str:
     """Commit a decided trial, the files of `program` and its parameters; returns the hash. Idempotent."""
-    _git(repository, "init", "--quiet", "--bare", "--initial-branch=champion", "--template=")  # or complete it
+    _git(repository, "init", "--quiet", "--bare", "--template=")  # or complete it
+    _git(repository, "symbolic-ref", "HEAD", "refs/heads/champion")
     parent = f"refs/trials/{trial.proposal.parent:04d}" if trial.proposal.parent is not None else None
     stream = b"".join(_stream(place, trial, program, parent))
     return _git(repository, "fast-import", "--quiet", "--force", stdin=stream).decode().strip()

@@ -25,7 +25,8 @@ def write_atomic(path: Path, content: str | bytes, lasting: bool = False, mode: 
     except OSError as fault:
         raise OSError(fault.errno, fault.strerror, str(path)) from fault
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk, of which the file above tells
+            temporary.unlink(missing_ok=True)
 
 
 def append_line(path: Path, line: str) -> None:

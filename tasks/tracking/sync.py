@@ -10,6 +10,7 @@ What came of the last call is in `mlflow.json`, for people and for `prune`; `syn
 from __future__ import annotations
 
 import shlex
+import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -51,6 +52,8 @@ REGISTRY_LOCK = f"{DATABASE}.registry.lock"
 """In a home: of what its campaigns share, the experiment and the model of an environment."""
 LOCK_SECONDS = 300.0
 PROBLEM_CHARACTERS = 500
+LATE_SECONDS = 20.0
+"""After two such waits for files, no more are tried in a call."""
 
 
 class Synced(BaseModel):
@@ -130,7 +133,7 @@ class _Campaign:
         spec = tomllib.loads((ledger.path / "spec.toml").read_text())
         self.traces = spec.get("advanced", {}).get("traces", False)
         self.refusals = 0
-        """Trials in a row whose files were not taken, in this call."""
+        """Trials in a row whose files were refused late, in this call."""
 
     def record(self) -> None:
         from mlflow.exceptions import MlflowException
@@ -202,10 +205,11 @@ class _Campaign:
             safe_read.pack_trial(place, parcel)
             is_due = trial.verdict.kind == "keep" and not is_sent
             uploaded = safe_read.pack_folder(place.out, parcel) if is_due else ""
+            began = time.monotonic()
             try:
                 client.log_artifacts(run_id, str(parcel))
             except Exception as error:  # the storage of files may fail alone
-                self.refusals += 1
+                self.refusals += time.monotonic() - began > LATE_SECONDS
                 raise OSError(f"the files of trial {trial.number}: {error}") from error
         self.refusals = 0
         if uploaded:
