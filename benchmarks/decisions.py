@@ -10,8 +10,8 @@ tasks/stats/certificate.py); only training and judging are simulated
 (benchmarks/simulated.py), or replayed from a table of real runs (benchmarks/replay.py), without Prefect. On points and
 on a table a real proposer chooses what is tried. All runs are charged: the baseline's, reruns, certificates, cancelled
 ones by the share that was run; --runs is the most that a night may use. Without --landscape or --table those of
-HEADLINES are run, with --all all of benchmarks/landscapes, and a table is printed, with the ratio of each true gain to
-that of greedy. Figures are in the landscape's own unit of score, a table's in its own.
+benchmarks/landscapes are run, and a table is printed, with the ratio of each true gain to that of greedy. Figures are
+in the landscape's own unit of score, a table's in its own.
 
 All rules meet the same functions, and the same luck in their first trials. Without effects random search proposes.
 """
@@ -56,7 +56,6 @@ EPSILON = 1e-6
 STEPS = 1000
 """Steps of a run: the simulated machine does not change its speed."""
 BUNDLED = Path(__file__).with_name("landscapes")
-HEADLINES = ("points_hard", "points_mild", "returns")
 QUICK = 10
 """How many times fewer campaigns --quick runs."""
 ENVIRONMENT = Environment(
@@ -320,7 +319,6 @@ def main() -> None:
     parser.add_argument("--proposer", default="tpe", choices=PROPOSERS, help="who chooses among points")
     parser.add_argument("--proposer-options", type=json.loads, default={}, help="JSON")
     parser.add_argument("--runs", type=int, action="append", help="most training runs of a night; may be repeated")
-    parser.add_argument("--all", action="store_true", help="every bundled landscape")
     parser.add_argument("--campaigns", type=int, default=500, help="a cell, with effects")
     parser.add_argument("--nulls", type=int, default=2000, help="campaigns a cell, without any effect")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} times fewer campaigns")
@@ -350,7 +348,7 @@ def main() -> None:
 
 
 def _nights(asked: argparse.Namespace) -> Iterator[tuple[Path, Night]]:
-    bundled = sorted(path for path in BUNDLED.glob("*.json") if asked.all or path.stem in HEADLINES)
+    bundled = sorted(BUNDLED.glob("*.json"))
     landscapes: list[tuple[Path, Landscape | Table]]
     landscapes = [(path, read_table(path, asked.baseline)) for path in asked.table or ()]
     landscapes += [(path, read(path)) for path in asked.landscape or ([] if asked.table else bundled)]

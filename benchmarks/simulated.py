@@ -4,9 +4,7 @@ A landscape is a JSON file, of one of two kinds. Among *ideas* (the kind when no
 on top of its parent:
 
     {"kind": "ideas", "unit": 10, "p_gain": 0.12, "p_null": 0.38, "p_loss": 0.5, "base": 0, "cap": 200, "preview": 0.7,
-     "noise": {"kind": "normal", "sd": 25, "collapse": 0.1, "sd_spread": 0}}
-
-    {"unit": 0.01, ..., "noise": {"kind": "binomial", "questions": 200, "phi": 0.6, "run_sd": 0.015}}
+     "noise": {"kind": "normal", "sd": 25}}
 
 An idea's true effect on the incumbent, of true value m, is with p_gain a gain of (u/2 + Exp(2u)) times
 clip((cap - m) / (cap - base), 0, 1), never above cap - m; with p_null nothing; with p_loss a loss of Exp(3u). Exp(x)
@@ -16,12 +14,12 @@ Among *points* each proposal is a point of a fixed function f of `dims` paramete
 chooses it:
 
     {"kind": "points", "unit": 10.0, "dims": 4, "length": 0.3, "height": 10, "baseline": 0.8,
-     "noise": {"kind": "normal", "sd": 2.5, "sd_at_best": 6.5, "collapse": 0.0}, "part": {"0.3": 0.7}}
+     "noise": {"kind": "normal", "sd": 2.5, "sd_at_best": 6.5}, "part": {"0.3": 0.7}}
 
 f is drawn for each campaign from a Gaussian process (squared exponential, length scale `length` in every dimension) on
 4,096 scrambled Sobol points; its mean is 0, and `height` units lie between its first and 99th percentile. A proposal
 stands for the point nearest to it; the baseline is better than the share `baseline` of the points. A run scores
-f + N(0, s), and with probability `collapse` Exp(3 s) less. s, in units, grows linearly from `sd` at the baseline's
+f + N(0, s). s, in units, grows linearly from `sd` at the baseline's
 value to `sd_at_best` at the best point's, and is `sd` below. `part` says what a run shows after a share of its budget:
 a value whose rank correlation with f over the points is as stated; without it, nothing is shown before the end. In a
 campaign without effects f is 0 everywhere, and s is `sd`.
@@ -66,29 +64,11 @@ class Stated(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Binomial(Stated):
-    """Questions answered right or wrong, the same ones in every run of a set."""
-
-    kind: Literal["binomial"]
-    questions: int = Field(ge=1)
-    phi: float = Field(ge=0, lt=1)
-    """Correlation of the answers to one question between runs."""
-    run_sd: float = Field(ge=0)
-    """Between runs, in the mean over questions."""
-
-    def sd(self, base: float) -> float:
-        return math.sqrt(self.run_sd**2 + base * (1 - base) * (1 - self.phi) / self.questions)
-
-
 class Normal(Stated):
-    """Returns: normal between runs, with a collapse now and then."""
+    """Returns: normal between runs."""
 
     kind: Literal["normal"]
     sd: Positive
-    collapse: Share = 0.0
-    """Share of runs that end Exp(3 sd) lower."""
-    sd_spread: float = Field(default=0.0, ge=0)
-    """Of the logarithm of the sd, between configurations."""
 
 
 class Ideas(Stated):
@@ -103,18 +83,13 @@ class Ideas(Stated):
     cap: float
     preview: float
     """How much of an effect shows in the progress at the look."""
-    noise: Binomial | Normal = Field(discriminator="kind")
+    noise: Normal
 
     @model_validator(mode="after")
     def _adds_up(self) -> Ideas:
         if abs(self.p_gain + self.p_null + self.p_loss - 1) > 1e-6 or self.cap <= self.base:
             raise ValueError("p_gain + p_null + p_loss must be 1, and cap must lie above base")
         return self
-
-    @property
-    def sd(self) -> float:
-        """Standard deviation between runs of the baseline, collapses left out."""
-        return self.noise.sd if isinstance(self.noise, Normal) else self.noise.sd(self.base)
 
 
 class Growing(Stated):
@@ -123,8 +98,6 @@ class Growing(Stated):
     kind: Literal["normal"]
     sd: Positive
     sd_at_best: Positive
-    collapse: Share = 0.0
-    """Share of runs that end Exp(3 sd) lower."""
 
 
 class Points(Stated):
@@ -173,7 +146,7 @@ class Configuration:
     """A program and its parameters, with what is true of it."""
 
     level: float
-    """Its true value m, collapses left out."""
+    """Its true value m: the expectation of a run's score."""
     sd: float
     standing: float = 0.0
     """Of a point: the normal score of its rank among all."""
@@ -212,15 +185,13 @@ class World(ABC):
     def run(self, one: Configuration, questions: str) -> Seen:
         """One fresh run on a set of questions. Progress is independent of the score, given the configuration."""
 
-    @abstractmethod
     def truth(self, one: Configuration, questions: str) -> float:
         """The expectation of a run's score."""
+        return one.level
 
-    def _normal(self, one: Configuration, collapse: float) -> float:
-        """A score whose noise is normal, with a collapse now and then."""
-        collapsed = self._rng.random() < collapse
-        drop = self._rng.exponential(3 * one.sd) if collapsed else 0.0
-        return float(one.level + one.sd * self._rng.standard_normal() - drop)
+    def _normal(self, one: Configuration) -> float:
+        """A score whose noise is normal."""
+        return float(one.level + one.sd * self._rng.standard_normal())
 
 
 def world_of(landscape: Landscape, rng: Generator, null: bool = False, proposer: Proposer | None = None) -> World:
@@ -238,7 +209,6 @@ class IdeasWorld(World):
         super().__init__(rng)
         self.landscape = landscape
         self._null = null
-        self._difficulty: dict[str, Array] = {}
         self.baseline = Tried(Proposal({}), self._configured(landscape.base))
 
     def propose(self, history: History, known: Mapping[int, Configuration]) -> Tried:
@@ -250,30 +220,14 @@ class IdeasWorld(World):
         return Tried(edit, self._configured(before + self._effect(before)))
 
     def run(self, one: Configuration, questions: str) -> Seen:
-        return Seen(self._score(one, questions), (None,) * (round(LOOK * TWENTIETHS) - 1) + (self._progress(one),))
-
-    def _score(self, one: Configuration, questions: str) -> float:
-        noise = self.landscape.noise
-        if isinstance(noise, Normal):
-            return self._normal(one, noise.collapse)
-        right = self._chances(noise, one.level, questions, noise.run_sd / 0.3989 * self._rng.standard_normal())
-        return float((self._rng.random(noise.questions) < right).mean())
+        return Seen(self._normal(one), (None,) * (round(LOOK * TWENTIETHS) - 1) + (self._progress(one),))
 
     def _progress(self, one: Configuration) -> float:
         shown = self.landscape.preview * one.level
-        return float(shown + PREVIEW_NOISE * self.landscape.sd * self._rng.standard_normal())
-
-    def truth(self, one: Configuration, questions: str) -> float:
-        noise = self.landscape.noise
-        if isinstance(noise, Normal):
-            return one.level - noise.collapse * 3 * one.sd
-        between = math.sqrt(1 - self._shared(noise) + (noise.run_sd / 0.3989) ** 2)
-        return float(special.ndtr(self._margin(noise, one.level, questions) / between).mean())
+        return float(shown + PREVIEW_NOISE * self.landscape.noise.sd * self._rng.standard_normal())
 
     def _configured(self, level: float) -> Configuration:
-        noise = self.landscape.noise
-        spread = noise.sd_spread if isinstance(noise, Normal) else 0.0
-        return Configuration(level, self.landscape.sd * math.exp(spread * self._rng.standard_normal()))
+        return Configuration(level, self.landscape.noise.sd)
 
     def _effect(self, level: float) -> float:
         its, unit = self.landscape, self.landscape.unit
@@ -285,21 +239,6 @@ class IdeasWorld(World):
             gain = (0.5 * unit + self._rng.exponential(2 * unit)) * room
             return float(min(gain, max(its.cap - level, 0.0)))
         return 0.0 if draw < its.p_gain + its.p_null else -float(self._rng.exponential(3 * unit))
-
-    def _chances(self, noise: Binomial, level: float, questions: str, run: float) -> Array:
-        """The probability of each right answer in one run."""
-        margin = self._margin(noise, level, questions) + run
-        return np.asarray(special.ndtr(margin / math.sqrt(1 - self._shared(noise))))
-
-    def _margin(self, noise: Binomial, level: float, questions: str) -> Array:
-        if questions not in self._difficulty:
-            self._difficulty[questions] = self._rng.standard_normal(noise.questions)
-        known = special.ndtri(min(max(level, 0.01), 0.99))
-        return np.asarray(known - math.sqrt(self._shared(noise)) * self._difficulty[questions])
-
-    def _shared(self, noise: Binomial) -> float:
-        """Correlation of the latent answers for which the answers themselves correlate by phi."""
-        return math.sin(math.pi * noise.phi / 2)
 
 
 @dataclass(frozen=True)
@@ -367,10 +306,7 @@ class PointsWorld(World):
         return Tried(Proposal(dict(found.params), parent=0, seen=len(history)), self._at(place))
 
     def run(self, one: Configuration, questions: str) -> Seen:
-        return Seen(self._normal(one, self.landscape.noise.collapse), self._progress(one))
-
-    def truth(self, one: Configuration, questions: str) -> float:
-        return one.level - self.landscape.noise.collapse * 3 * one.sd
+        return Seen(self._normal(one), self._progress(one))
 
     def _at(self, place: int) -> Configuration:
         return Configuration(float(self._values[place]), float(self._sds[place]), float(self._standing[place]))
