@@ -69,6 +69,8 @@ utimes 235 -  utimensat 280 88  futimesat 261 -  setxattr 188 5  lsetxattr 189 6
 removexattr 197 14  lremovexattr 198 15  fremovexattr 199 16
 """
 """Changes of files' modes, owners, times and attributes, which Landlock does not control."""
+_TOUCHES = {"utimensat 280 88  futimesat 261 -": 2, "utime 132 -  utimes 235 -": 1}
+"""Which argument points to the times; null means now."""
 _CLONE, _CLONE3, _SOCKET, _SOCKETPAIR = "clone 56 220", "clone3 435 435", "socket 41 198", "socketpair 53 199"
 _IOCTL, _PRCTL, _FCNTL = "ioctl 16 29", "prctl 157 167", "fcntl 72 25"
 
@@ -95,6 +97,9 @@ def without_namespaces(network: bool, landlock: int) -> bytes:
     if landlock < 6:  # only the filter keeps it from signalling others, so it can signal no process at all
         refused += _SIGNALS
     code = _common() + _sockets((INET, INET6, NETLINK) if network else ()) + _refuse(refused)
+    # Setting a file's time to now is refused: it would work where writing is not allowed, and pathlib's touch() would
+    # take its success for a file that is there.
+    code += b"".join(_refuse(table, argument=times, values=(0,)) for table, times in _TOUCHES.items())
     # These succeed without effect: copying a file sets its mode and times, and must not fail for it.
     code += _refuse(_MARKS, 0) + _refuse(_ONLY_ITSELF, argument=0, unless=(0,))
     for table, process in _OF_A_PROCESS.items():

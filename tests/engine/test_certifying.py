@@ -52,10 +52,10 @@ def at_the_end(server: str, ledger: Ledger, history: History | None = None) -> S
     return on_night(server, ledger, lambda one: certify_at_the_end(one, NOTHING_LEFT, campaign_flow.measure), history)
 
 
-def begun(ledger: Ledger, champion: int, runs: int) -> Path:
+def begun(ledger: Ledger, champion: int, runs: int, alpha: float = FIRST) -> Path:
     """Declare the first certificate, as a life did that was killed thereafter."""
     path = ledger.path / "certificates/1.begun"
-    declared = replace(luck(), champion=champion, runs=(), alpha=FIRST, design=of_groups(equal_arms(runs), FIRST))
+    declared = replace(luck(), champion=champion, runs=(), alpha=alpha, design=of_groups(equal_arms(runs), alpha))
     write_atomic(path, CERTIFICATE.dump_json(declared).decode())
     return path
 
@@ -115,7 +115,7 @@ def test_what_is_not_even_better_in_the_search_is_not_certified_and_the_status_s
 
 def test_a_certificate_goes_on_as_it_was_declared_and_runs_nothing_twice(tmp_path: Path, server: str) -> None:
     ledger = searched(campaign(noisy(tmp_path / "noisy")), {"x": 40.0})
-    path = begun(ledger, champion=1, runs=3)
+    path = begun(ledger, champion=1, runs=3, alpha=ALPHA)
     declared = path.read_text()
 
     def stopped(one: Any) -> Stop:

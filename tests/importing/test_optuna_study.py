@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 else:
     optuna = LazyModule("optuna")
 
-PARAMS = {"lr": 1e-3, "depth": 3, "width": 128, "dropout": 0.2, "kind": "adam", "net": (8, 8), "seen": 7, "seed": 2}
+PARAMS = {"lr": 1e-3, "depth": 3, "width": 128, "dropout": 0.2, "kind": "adam", "seen": 7, "seed": 2}
 
 
 def distributions() -> dict[str, BaseDistribution]:
@@ -37,7 +37,6 @@ def distributions() -> dict[str, BaseDistribution]:
         "width": made.IntDistribution(64, 256, step=64),
         "dropout": made.FloatDistribution(0.0, 0.5, step=0.1),
         "kind": made.CategoricalDistribution(("sgd", "adam", None)),
-        "net": made.CategoricalDistribution(((8,), (8, 8))),
         "seen": made.IntDistribution(7, 7),
         "seed": made.IntDistribution(0, 5),
     }
@@ -71,7 +70,6 @@ def test_every_distribution_becomes_a_parameter_the_best_trial_the_baseline_and_
         "width": Choice(values=(64, 128, 192, 256), default=128),
         "dropout": Choice(values=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5), default=0.2),
         "kind": Choice(values=("sgd", "adam", "null"), default="sgd"),
-        "net": Choice(values=("[8]", "[8, 8]"), default="[8, 8]"),
     }
     assert environment.fixed == {"seen": 7}
     assert (environment.direction, environment.budget_seconds, made.name) == ("maximize", 120, "night")
@@ -84,7 +82,6 @@ def test_every_distribution_becomes_a_parameter_the_best_trial_the_baseline_and_
     (tmp_path / "here/repository/objective.py").write_text(
         "def objective(trial):\n"
         "    assert trial.suggest_categorical('kind', ['sgd', 'adam', None]) is None\n"
-        "    assert trial.suggest_categorical('net', [(8,), (8, 8)]) == (8, 8)\n"
         "    x = trial.suggest_float('lr', 1e-5, 1e-1, log=True)\n"
         "    assert trial.suggest_int('seed', 0, 5) == 7\n"
         "    trial.report(1.0, step=1)\n"

@@ -9,14 +9,13 @@ import json
 import os
 import random
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from autoresearch_rl.target.progress import emit_progress  # type: ignore[import-not-found]
 from optuna.trial import FixedTrial
 
-METRIC, SEED, PARAMS = sys.argv[1], int(os.environ["AR_SEED"]), json.loads(os.environ["AR_PARAMS_JSON"])
+METRIC, SEED = sys.argv[1], int(os.environ["AR_SEED"])
 
 
 class Reporting(FixedTrial):
@@ -26,18 +25,13 @@ class Reporting(FixedTrial):
         super().report(value, step)
         emit_progress(step=int(step), step_target=0, metrics={METRIC: float(value)})
 
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        said = json.dumps(PARAMS.get(name))  # storages keep tuples as lists
-        tuples = [each for each in choices if isinstance(each, tuple) and json.dumps(each) == said]
-        return tuples[0] if tuples else super().suggest_categorical(name, choices)
-
 
 if __name__ == "__main__":
     random.seed(SEED)
     np.random.seed(SEED % 2**32)
     from objective import objective  # type: ignore[import-not-found]
 
-    returned: Any = objective(Reporting(PARAMS))
+    returned: Any = objective(Reporting(json.loads(os.environ["AR_PARAMS_JSON"])))
     first, *others = returned if isinstance(returned, (tuple, list)) else [returned]
     also = {f"value_{place}": float(value) for place, value in enumerate(others, 2)}
     emit_progress(step=0, step_target=0, metrics={METRIC: float(first), **also})
