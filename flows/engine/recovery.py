@@ -17,6 +17,7 @@ from prefect.exceptions import Abort, ObjectNotFound, Pause, PrefectHTTPStatusEr
 from prefect.states import Cancelled, Crashed
 
 from flows.server.server_process import BUSY_RETRIES, impatient_client
+from flows.server.setup import AUTORESUME
 from tasks.store.ledger import Ledger
 from tasks.system.interrupt import StoppedForGood
 
@@ -74,7 +75,7 @@ def _is_called_off(state: State[Any]) -> bool:
 
 
 def crash_earlier_runs(ledger: Ledger, own: str | None) -> None:
-    """Mark flow runs of earlier lives Cancelled, and all their task runs Crashed, where they still seem to run.
+    """Mark flow runs of earlier lives, and all their task runs, Crashed, where they still seem to run.
 
     The caller holds the campaign's lock and has begun no task yet, so they are dead. Runs that this server does not
     know are none of its results.
@@ -87,6 +88,7 @@ def crash_earlier_runs(ledger: Ledger, own: str | None) -> None:
             client.set_task_run_state(task_run.id, Crashed(message="its process was killed"), force=True)
         for run in client.read_flow_runs(flow_run_filter=runs):
             if str(run.id) != own and run.state is not None and not run.state.is_final():
-                # Crashed, it would be resumed beside this one.
-                ended: State[Any] = Cancelled(message="its process was killed; the campaign goes on in another run")
+                # Crashed, it would be resumed beside this one; Cancelled, its runs on other machines end, too.
+                end = Cancelled if AUTORESUME in run.tags or run.state.is_cancelling() else Crashed
+                ended: State[Any] = end(message="its process was killed; the campaign goes on in another run")
                 client.set_flow_run_state(run.id, ended, force=True)

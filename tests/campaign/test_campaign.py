@@ -143,7 +143,7 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
     first, second = lives(home, "killed")
     assert second["spent_before"] > 0.5
     dead = ask("GET", f"{server}/flow_runs/{first['flow_run_id']}")
-    assert dead["state_type"] == "CANCELLED"
+    assert dead["state_type"] == "CRASHED"
     names = {row["name"] for row in rows(server, second["flow_run_id"])}
     assert "train quad 2" in names and "train quad 1" not in names, "what was decided is read from its file"
 

@@ -83,6 +83,6 @@ def test_runs_of_earlier_lives_that_were_killed_end_and_no_others(server: str, l
         crash_earlier_runs(ledger, own)
     assert ask("GET", f"{server}/task_runs/{begun}")["state_type"] == "CRASHED"
     ends = [states_of(server, run)[-1] for run in (running, cancelled, done, own, stranger)]
-    assert ends == ["CANCELLED", "CANCELLED", "COMPLETED", "RUNNING", "RUNNING"]
+    assert ends == ["CRASHED", "CANCELLED", "COMPLETED", "RUNNING", "RUNNING"]
     for run in (own, stranger):
         set_state(server, run, type="CRASHED")
