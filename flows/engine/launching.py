@@ -38,7 +38,7 @@ from tasks.system import interrupt
 from tasks.system.files import write_atomic
 from tasks.system.redact import capped, clean
 from tasks.system.retrying import retrying
-from tasks.task_key import TaskKey, history_digest
+from tasks.task_key import TaskKey
 
 if TYPE_CHECKING:
     from flows.engine.night import Night
@@ -75,8 +75,6 @@ class LaunchRequest:
     plan: RunPlan
     seen: int
     """Number of trials of the history that it may know."""
-    history: str
-    """Digest of these trials, to be checked there."""
     transfer: str = ""
     """Another environment than the campaign's own, one of those frozen with its certificates."""
     budget: float = 1.0
@@ -132,8 +130,7 @@ def check(launch: str) -> None:
 def launched(night: Night, plan: RunPlan, bench: Bench, after: Sequence[Future]) -> Future:
     """Have another machine make a run; what the run's own tasks wait for."""
     transfer = "" if bench.environment.name == night.environment.name else bench.environment.name
-    seen = len(night.history), history_digest(night.history)
-    request = quote(LaunchRequest(plan, *seen, transfer, bench.budget))
+    request = quote(LaunchRequest(plan, len(night.history), transfer, bench.budget))
     key, deployment = quote(plan.key), quote(night.spec.launch)
     return launch.submit(key, bench, request, deployment, wait_for=after, return_state=False)
 

@@ -25,7 +25,7 @@ from tasks.machine.slots import Slots
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
 from tasks.system.files import write_atomic
-from tasks.task_key import TaskKey, history_digest
+from tasks.task_key import TaskKey
 from tasks.trial import Proposal
 from tests.support.ledgers import created
 from tests.support.prefect_api import ask, prefect_at, set_state
@@ -43,7 +43,7 @@ Launch = Callable[[Ledger, LaunchRequest], Future[None]]
 
 
 def asked(key: TaskKey = KEY, **more: Any) -> LaunchRequest:
-    return LaunchRequest(RunPlan(key, BASELINE, f"trials/{key.number:04d}", **more), 0, history_digest(()))
+    return LaunchRequest(RunPlan(key, BASELINE, f"trials/{key.number:04d}", **more), 0)
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from tests.support.toy import GREEDY, JUDGE, SANDBOX, folder_of, nightshift
 CHECKOUT = Path(__file__).parents[2]
 PAGES = sorted(path for folder in (".", "docs", "benchmarks") for path in (CHECKOUT / folder).glob("*.md"))
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+INDENTED = re.compile(r"(?<=\n\n)(?: {4}.*\n)+")
 CODE_PATH = re.compile(r"(?<![\w./-])((?:flows|tasks|environments|blocks|benchmarks|docker|docs)/[\w./-]*\w)")
 
 
@@ -128,11 +129,12 @@ def test_every_path_of_ours_that_a_page_names_exists() -> None:
 
 def commands(page: Path) -> Iterator[list[str]]:
     """The words after `nightshift` of each command line in a page's blocks, without comments and placeholders."""
-    for language, text in FENCED.findall(page.read_text()):
-        for line in text.replace("\\\n", " ").splitlines() if not language else ():
+    indented = [("", re.sub(r"\\?\n {5,}", " ", text)) for text in INDENTED.findall(prose(page))]
+    for language, text in [*FENCED.findall(page.read_text()), *indented]:
+        for line in re.split(r"\n|&&", text.replace("\\\n", " ")) if not language else ():
             if match := re.match(r"\s*(?:\.venv/bin/)?nightshift ([a-z].*)", line):
                 words = shlex.split(re.split(r"\s{3,}#| #| > ", match[1])[0])
-                yield [word for word in words if word != "..."]
+                yield ["1" if word == "SEED" else word for word in words if word != "..."]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
