@@ -88,7 +88,7 @@ def asked(name: str, settings: dict[str, Any], options: argparse.Namespace) -> d
             began = time.perf_counter()
             answers = completed(options.model.absolute(), {"prompts": prompts} | drawn)
             seconds = time.perf_counter() - began
-            rewards = questions.rewards((answer["index"], answer["completions"][0]["text"]) for answer in answers)
+            rewards = [questions.reward(answer["index"], answer["completions"][0]["text"]) for answer in answers]
     tokens, many = sum(answer["tokens"] for answer in answers), len(answers)
     return {
         "problem": settings.get("dataset") if name == "reasoning_gym" else name, "questions": many,

@@ -69,20 +69,15 @@ class Score:
     """The score of each of several training runs, which then hold the units; empty for a single run."""
 
     @classmethod
-    def of(cls, units: Sequence[float], higher_is_better: bool) -> Score:
-        """The score of per-unit results. Raises ValueError: no unit, or one that is not a finite number."""
+    def of(cls, units: Sequence[float], higher_is_better: bool = True) -> Score:
+        """The score of per-unit results. Raises ValueError: no unit."""
         values = tuple(float(unit) for unit in units)
-        for index, value in enumerate(values):
-            if not math.isfinite(value):
-                raise ValueError(f"unit {index} scored {value}: only finite numbers count")
         n, mean = len(values), statistics.fmean(values)
         se = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n) if n > 1 else None
         return cls(mean, values, se, n, higher_is_better)
 
     @classmethod
-    def of_sources(
-        cls, sources: Mapping[str, Sequence[float]], weights: Mapping[str, float], higher_is_better: bool
-    ) -> Score:
+    def of_sources(cls, sources: Mapping[str, Sequence[float]], weights: Mapping[str, float]) -> Score:
         """The score of per-unit results from several sources: the weighted mean of the sources' means.
 
         The standard error takes the sources as independent; it is None if one has a single unit. Each source's mean
@@ -90,7 +85,7 @@ class Score:
         """
         if not sources or sources.keys() != weights.keys():
             raise ValueError(f"a weight for every source, got sources {list(sources)}, weights {list(weights)}")
-        scores = {name: cls.of(units, higher_is_better) for name, units in sources.items()}
+        scores = {name: cls.of(units) for name, units in sources.items()}
         means = {name: score.value for name, score in scores.items() if score.value is not None}
         errors = [weights[name] * score.se for name, score in scores.items() if score.se is not None]
         total = math.fsum(weights.values())
@@ -99,7 +94,6 @@ class Score:
             units=tuple(unit for score in scores.values() for unit in score.units),
             se=math.hypot(*errors) / total if len(errors) == len(scores) else None,
             n=sum(score.n for score in scores.values()),
-            higher_is_better=higher_is_better,
             also={f"source/{name}": mean for name, mean in means.items()},
         )
 

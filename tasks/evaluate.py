@@ -19,7 +19,7 @@ from prefect import State, task
 from environments import FILE, Environment
 from environments.judges import ComparisonBlock, Exam, Misbehaved, Use
 from environments.plugins import Refused, name_of
-from environments.score import Score, Wait
+from environments.score import LARGEST, Score, Wait
 from tasks.bench import Bench, RunPlan, Units
 from tasks.checkpoint import KEPT, ended
 from tasks.describe import in_short
@@ -31,6 +31,7 @@ from tasks.sandbox.program import NotAProgram, Program
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees, interrupt
+from tasks.system.redact import one_line
 from tasks.system.slot import NOWHERE, Slot
 from tasks.task_key import TaskKey
 from tasks.train import placeholders
@@ -77,10 +78,7 @@ def judge_run(
     if run.isolation != isolation.level:  # it may belong to another user, under another umask
         file_trees.open_to_all(place.out)
     judge = environment.judge
-    exam = Exam(
-        seed, environment.higher_is_better, use, environment.prepared, environment.folder, need, block,
-        interrupt.check,
-    )  # fmt: skip
+    exam = Exam(seed, use, environment.prepared, environment.folder, need, block, interrupt.check)
     file_trees.remove(place.judged)
     place.judged.mkdir()
     confinement.give(place.judged, isolation.level)
@@ -99,9 +97,9 @@ def judge_run(
                     score = judge.score(candidate, exam)
             except Misbehaved as wrong:
                 program.kill()
-                tail = program.tail()
+                why, tail = one_line(str(wrong), REASON), program.tail()
                 remedy = advice(isolation.level, environment, tail)
-                score = Score.missing(f"{wrong}\n{tail}".rstrip() + remedy, environment.higher_is_better)
+                score = Score.missing(f"{why}\n{tail}".rstrip() + remedy, environment.higher_is_better)
     except NotAProgram as wrong:
         score = Score.missing(str(wrong), environment.higher_is_better)
     # In a sandbox nothing can have changed, and hashing a large checkpoint takes seconds.
@@ -109,12 +107,12 @@ def judge_run(
     reason = changed or _invalid(score, environment)
     if reason:
         return Score.missing(reason, environment.higher_is_better)
-    return replace(score, seed=run.seed)
+    return replace(score, seed=run.seed, higher_is_better=environment.higher_is_better)
 
 
 def _invalid(score: Score, environment: Environment) -> str | None:
     """Why a score is no score: a unit outside of the metric's range, or no guarded metric."""
-    low, high = environment.range or (-math.inf, math.inf)
+    low, high = environment.range or (-LARGEST, LARGEST)  # nan lies in no range
     for index, unit in enumerate(score.units):
         if not low <= unit <= high:
             return f"unit {index} scored {unit:g}, outside of the metric's range {[low, high]}"
@@ -172,8 +170,9 @@ def check(environment: Environment) -> None:
 
 REPORTED = "reported/"
 """Beginning of the name of a metric that nothing here has measured."""
-LAST_WORDS = 2**20
-"""Bytes read after an evaluation command has ended; a process that it left may print for ever."""
+LAST_WORDS, REASON = 2**20, 2_000
+"""Bytes read after an evaluation command has ended, since a process that it left may print for ever; most characters of
+a reason."""
 
 
 class PipedCandidate:

@@ -38,19 +38,6 @@ class Place:
     revision: str
     """Of the hub; a folder has none."""
 
-    @property
-    def folder(self) -> Path | None:
-        """The folder of this machine that it is; None where it is on the hub."""
-        return Path(self.name) if self.name.startswith("/") else None
-
-    @property
-    def remedy(self) -> str:
-        of = "" if self.kind == "model" else " --repo-type dataset"
-        return (
-            f"run `hf download {self.name}{of} --revision {self.revision}` where there is a network and bring "
-            f"that cache here, or set prepare.settings.{self.kind} to a folder with the same files"
-        )
-
 
 def run(name: str, main: Callable[[Path], None]) -> None:
     """Run a recipe as `python prepare.py FOLDER`; what it cannot do ends it with the reason."""
@@ -62,7 +49,7 @@ def run(name: str, main: Callable[[Path], None]) -> None:
 
 def settings_of(cls: type[S], folder: Path) -> S:
     """FOLDER/settings.json as a dataclass of settings. Raises CannotPrepare: an unknown key, or another type."""
-    stated = json.loads((folder / "settings.json").read_text())
+    stated = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
     defaults = vars(cls())
     for key, value in stated.items():
         if key not in defaults:
@@ -122,13 +109,14 @@ def write(folder: Path, train: Sequence[Row], judge: Mapping[str, Sequence[Row]]
     places |= {"data/curve.jsonl": train[:kept]} if kept else {}
     for name, rows in places.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (folder / name).write_text(lines, encoding="utf-8")
 
 
 def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[str, Any]]:
     """The rows of Parquet files of a dataset, or of the JSONL file `plain` that a folder may hold in their stead."""
-    if place.folder and (own := place.folder / plain).is_file():
-        return [json.loads(line) for line in own.read_text().split("\n") if line.strip()]
+    if place.name.startswith("/") and (own := Path(place.name, plain)).is_file():
+        return [json.loads(line) for line in own.read_text(encoding="utf-8").split("\n") if line.strip()]
     folder = _found(place, files, files)
     from pyarrow import parquet
 
@@ -144,22 +132,23 @@ def base_model(place: Place, folder: Path) -> None:
 
 
 def _found(place: Place, files: Sequence[str], needed: Sequence[str]) -> Path:
-    """The folder with its files, wherever they are. Raises CannotPrepare: one that is needed is not there."""
-    folder = place.folder or _fetched(place, files)
+    """The folder with its files: itself, or that of the machine's cache of the hub, into which what is missing is
+    downloaded. Raises CannotPrepare: it cannot be had, or a file that is needed is not there.
+    """
+    what, folder = f"{place.kind} {place.name!r}", Path(place.name)
+    remedy = f"set prepare.settings.{place.kind} to a folder with the same files"
+    if not place.name.startswith("/"):
+        named = f"{place.name}{'' if place.kind == 'model' else ' --repo-type dataset'} --revision {place.revision}"
+        remedy = f"run `hf download {named}` where there is a network and bring that cache here, or {remedy}"
+        try:
+            hub, listed = importlib.import_module("huggingface_hub"), list(files)
+            folder = Path(
+                hub.snapshot_download(place.name, repo_type=place.kind, revision=place.revision, allow_patterns=listed)
+            )
+        except Exception as failed:  # whatever the hub and the network raise
+            said = f"{type(failed).__name__}: {(str(failed).strip().splitlines() or [''])[0][:300]}"
+            raise CannotPrepare(f"{what} could not be fetched ({said}): {remedy}") from failed
     for name in needed:
         if not any(folder.glob(name)):
-            raise CannotPrepare(f"{place.kind} {place.name!r} has no {name}: {place.remedy}")
+            raise CannotPrepare(f"{what} has no {name}: {remedy}")
     return folder
-
-
-def _fetched(place: Place, files: Sequence[str]) -> Path:
-    """Its folder in the machine's cache of the hub, into which what is missing is downloaded."""
-    try:
-        hub, listed = importlib.import_module("huggingface_hub"), list(files)
-        return Path(
-            hub.snapshot_download(place.name, repo_type=place.kind, revision=place.revision, allow_patterns=listed)
-        )
-    except Exception as failed:  # whatever the hub and the network raise
-        said = (str(failed).strip().splitlines() or [""])[0][:300]
-        what = f"{place.kind} {place.name!r} at revision {place.revision} could not be fetched"
-        raise CannotPrepare(f"{what} ({type(failed).__name__}: {said}): {place.remedy}") from failed

@@ -36,7 +36,6 @@ class Exam:
     """One judgement: its purpose and its draws."""
 
     seed: int
-    higher_is_better: bool = True
     use: Use = "search"
     prepared: Path | None = None
     """The prepared files of the environment's recipe (`environments.recipe`); None without one."""
@@ -78,7 +77,7 @@ class Candidate(Protocol):
 class Judge(BaseModel, ABC, frozen=True, extra="forbid"):
     """The measure of an environment: frozen, and blind to everything but the candidate's answers."""
 
-    runs_in: ClassVar[Literal["workspace", "environment"]]
+    runs_in: ClassVar[Literal["workspace", "environment"]] = "environment"
     """Where the candidate starts: the trial's workspace, or the frozen copy of the environment."""
     shows_prepared: ClassVar[bool] = True
     """Whether a command that runs in the environment sees the judge's prepared files; if not, the judge needs some."""

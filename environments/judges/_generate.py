@@ -29,6 +29,7 @@ from typing import Any
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".npz", ".npy", ".h5", ".msgpack")
 """Endings of files that may hold pickled weights, or weights other than the judged ones."""
+CONCURRENCY = 64  # requests to an endpoint, or questions to vLLM, at a time
 IGNORED = "training_args.bin"  # left by transformers' own trainer beside every model
 QUIET = {
     "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -60,9 +61,6 @@ class Request:
     vllm_args: dict[str, Any] = field(default_factory=dict)
     base_url: str = ""
     key: str = ""
-    concurrency: int = 64  # requests at a time
-    retries: int = 4
-    request_seconds: float = 300.0
 
     @classmethod
     def heard(cls) -> Request:
@@ -196,8 +194,8 @@ def by_vllm(model: str, device: str) -> Iterator[Reply]:
     engine = vllm.LLM(model=model, tokenizer=words, **(request.vllm_args | fixed))
     yield READY
     stops = ends(Path(model))
-    for first in range(0, len(request.prompts), request.concurrency):
-        part = request.prompts[first : first + request.concurrency]
+    for first in range(0, len(request.prompts), CONCURRENCY):
+        part = request.prompts[first : first + CONCURRENCY]
         sampling = [
             vllm.SamplingParams(
                 n=request.samples, temperature=request.temperature, max_tokens=request.max_tokens,
@@ -218,8 +216,7 @@ def by_endpoint(model: str, device: str) -> Iterator[Reply]:
 
     request = Request.heard()
     client = openai.OpenAI(
-        base_url=request.base_url, api_key=request.key or "none", max_retries=request.retries,
-        timeout=request.request_seconds,
+        base_url=request.base_url, api_key=request.key or "none", max_retries=4, timeout=300,
         # No proxy: a server of this machine is asked, too. Certificates are the system's.
         http_client=openai.DefaultHttpxClient(trust_env=False, verify=ssl.create_default_context()),
     )  # fmt: skip
@@ -241,7 +238,7 @@ def by_endpoint(model: str, device: str) -> Iterator[Reply]:
             reply["tokens"] += int(answer.usage.completion_tokens)
         return reply
 
-    with ThreadPoolExecutor(request.concurrency) as pool:
+    with ThreadPoolExecutor(CONCURRENCY) as pool:
         under_way = {pool.submit(completed, index): index for index in range(len(request.prompts))}
         for done in as_completed(under_way):
             try:

@@ -15,7 +15,6 @@ from environments.score import LARGEST
 
 if TYPE_CHECKING:
     import gymnasium
-    from gymnasium.spaces import Space
 
     Env = gymnasium.Env[Any, Any]  # its observations are known only to its space
 
@@ -115,17 +114,6 @@ def read_actions(leaves: Sequence[Leaf], answer: bytes, active: NDArray[np.bool_
     return taken
 
 
-def samples(space: Space[Any], leaves: Sequence[Leaf], columns: Sequence[Column]) -> list[Sample]:
-    """The sample of each lane, from the columns of all leaves."""
-    from gymnasium.vector.utils import batch_space, create_empty_array, iterate
-
-    lanes = len(columns[0])
-    together: Sample = create_empty_array(space, lanes)
-    for leaf, column in zip(leaves, columns, strict=True):
-        pick(leaf, together)[:] = column
-    return list(iterate(batch_space(space, lanes), together))
-
-
 @dataclass(frozen=True)
 class EnvSource:
     """What an environment is made from."""
@@ -183,13 +171,18 @@ class Lanes:
 
     def step(self, answer: bytes) -> bytes:
         """Take one answer for all lanes, and step the active ones; the frame. Raises Misbehaved: it is invalid."""
+        from gymnasium.vector.utils import batch_space, create_empty_array, iterate
+
         self._steps += 1
         try:
             actions = read_actions(self._answered, answer, self._active)
         except Misbehaved as wrong:
             raise Misbehaved(f"{wrong} at step {self._steps}") from wrong
         self._start[:] = False
-        each = samples(self.spaces[1], self._answered, actions)
+        together: Sample = create_empty_array(self.spaces[1], len(self.envs))
+        for leaf, column in zip(self._answered, actions, strict=True):
+            pick(leaf, together)[:] = column
+        each = list(iterate(batch_space(self.spaces[1], len(self.envs)), together))
         for lane in self._active.nonzero()[0].tolist():
             where = f"in lane {lane} at step {self._steps}"
             try:

@@ -13,7 +13,7 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -58,14 +58,11 @@ class Taskset(ForeignProcess):
             raise Misbehaved(f"{self._file.name} cannot be used ({wrong})") from wrong
         return self.call(_Tasks.prompts, list(lines))
 
-    def rewards(self, answered: Iterable[tuple[int, str]]) -> list[float]:
-        """The reward of each completion of the question in that line, in order.
-
-        Raises Misbehaved: a reward cannot be computed, takes too long, or is not finite.
+    def reward(self, line: int, completion: str) -> float:
+        """The reward of a completion of the question in that line. Raises Misbehaved: it cannot be computed, takes too
+        long, or is not finite.
         """
-        return [self._reward(f"the reward of question {self._ids[line]}", line, text) for line, text in answered]
-
-    def _reward(self, which: str, line: int, completion: str) -> float:
+        which = f"the reward of question {self._ids[line]}"
         if (left := self._ends - time.monotonic()) <= 0:
             raise Misbehaved(f"{which}: out of time")
         try:

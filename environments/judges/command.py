@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
@@ -59,8 +59,6 @@ class Result(BaseModel, strict=True, allow_inf_nan=False):
 class Command(Judge):
     """Runs `eval_cmd` and reads its result file."""
 
-    runs_in: ClassVar[Literal["workspace", "environment"]] = "environment"
-
     eval_cmd: str = Field(
         description="Command line of the evaluation. {out}: what training left; {result}: the JSON file to "
         "write; {seed}: the seed of its draws; {block}: its share of a finite pool, 2/5 or 1/1."
@@ -98,12 +96,12 @@ class Command(Judge):
     def score(self, candidate: Candidate, exam: Exam) -> Score:
         if (status := candidate.wait()) != 0:
             raise Misbehaved(f"the evaluation command exited with status {status}")
-        result, better = _read(candidate.result), exam.higher_is_better
+        result = _read(candidate.result)
         if not result.sources and not self.weights:
-            return replace(Score.of(result.units or [result.score or 0.0], better), also=result.beside)
+            return replace(Score.of(result.units or [result.score or 0.0]), also=result.beside)
         sources = result.sources or {}
         try:
-            score = Score.of_sources(sources, self.weights or dict.fromkeys(sources, 1.0), better)
+            score = Score.of_sources(sources, self.weights or dict.fromkeys(sources, 1.0))
         except ValueError as wrong:
             raise Misbehaved(f"the result {candidate.result}: {wrong}: correct [command.weights]") from wrong
         return replace(score, also=result.beside | score.also)

@@ -178,11 +178,10 @@ class Control(Judge):
             play = partial(_play, lanes, talk, frame_bytes(spaces[1], len(modes)))
             counted = play(seeds[: self.episodes], first=0)
             waited = talk.waited
-            better = exam.higher_is_better
-            scores = {self.deterministic: self._scored(counted, plays[: self.episodes], better)}
+            scores = {self.deterministic: self._scored(counted, plays[: self.episodes])}
             with suppress(Misbehaved):
                 if others := play(seeds[self.episodes :], first=self.episodes):
-                    scores[not self.deterministic] = self._scored(others, plays[self.episodes :], better)
+                    scores[not self.deterministic] = self._scored(others, plays[self.episodes :])
         shown = {_MODES[mode]: score.value for mode, score in scores.items() if score.value is not None}
         score = scores[self.deterministic]
         return replace(score, also=shown | score.also, waited=waited)
@@ -206,16 +205,16 @@ class Control(Judge):
         each = (rng.permutation(np.arange(many) % parts) for many in (self.episodes, self.other_episodes))
         return [int(source) for lanes in each for source in lanes]
 
-    def _scored(self, returns: list[float], plays: list[int], higher_is_better: bool) -> Score:
+    def _scored(self, returns: list[float], plays: list[int]) -> Score:
         """The score of the returns of one mode's lanes, each with its source."""
         if not self.sources:
-            return Score.of(returns, higher_is_better)
+            return Score.of(returns)
         by_source = {
             name: [gain for gain, source in zip(returns, plays, strict=True) if source == at]
             for at, name in enumerate(self.sources)
         }
         weights = {name: source.weight for name, source in self.sources.items()}
-        return Score.of_sources(by_source, weights, higher_is_better)
+        return Score.of_sources(by_source, weights)
 
 
 def _play(lanes: ForeignProcess, talk: Conversation, answer_bytes: int, seeds: list[int], first: int) -> list[float]:

@@ -41,7 +41,6 @@ vLLM has a Python of its own."""
 LINE_BYTES = 64 * 1024
 TOKEN_BYTES = 256
 """Most bytes of text per token, on average: no real tokenizer has longer tokens."""
-LONGEST_REASON = 500
 
 Question = dict[str, Any]
 """One line of a pool, and its number there as `line`."""
@@ -65,12 +64,6 @@ class Reply(BaseModel):
     error: str = ""
 
 
-def _plain(text: str) -> str:
-    """A reason on one line, in printable characters."""
-    words = " ".join(text.split())
-    return "".join(letter for letter in words if letter.isprintable())[:LONGEST_REASON]
-
-
 class Endpoint(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """A server with OpenAI's API run by somebody else, and how it is used."""
 
@@ -84,7 +77,6 @@ class Endpoint(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
 class Text(Judge, allow_inf_nan=False):
     """Questions answered by the trained model, scored by the rewards of a taskset."""
 
-    runs_in: ClassVar[Literal["workspace", "environment"]] = "environment"
     shows_prepared: ClassVar[bool] = False
     block_units: ClassVar[BlockUnits] = "disjoint"
 
@@ -150,7 +142,7 @@ class Text(Judge, allow_inf_nan=False):
         file = exam.prepared / JUDGE / f"{'search' if exam.use == 'control' else exam.use}.jsonl"
         try:
             pool = read_pool(file)
-            questions = self._drawn(share_of(pool, exam.block), exam.block, for_draw)
+            questions = self._drawn(pool, exam.block, for_draw)
         except (Misbehaved, ValueError) as wrong:
             raise Misbehaved(f"{file.name}: {wrong}") from wrong
         ids = [question["id"] for question in pool]
@@ -159,25 +151,26 @@ class Text(Judge, allow_inf_nan=False):
             seed = int(for_samples.generate_state(1)[0]) >> 1  # 31 bits: libraries pass it to a C int
             answers = self._replies(candidate, self._request(prompts, seed, exam.prepared / DATA / BASE))
             rewards = [
-                taskset.rewards((question["line"], one.text) for one in answer.completions)
+                [taskset.reward(question["line"], one.text) for one in answer.completions]
                 for question, answer in zip(questions, answers, strict=True)
             ]
         _keep(candidate.result.with_name(ANSWERS), questions, answers, rewards)
         both = zip(questions, answers, strict=True)
-        if failed := [f"({question['id']}): {_plain(answer.error)}" for question, answer in both if answer.error]:
+        if failed := [f"({question['id']}): {answer.error}" for question, answer in both if answer.error]:
             many = f"{len(failed)} of {len(questions)}"  # the mean over the others would be another measure
             raise Misbehaved(f"{many} questions could not be completed, the first {failed[0]}")
         cut = [one.truncated for answer in answers for one in answer.completions]
         also = {TOKENS: sum(answer.tokens for answer in answers) / len(cut), TRUNCATED: sum(cut) / len(cut)}
         units = [math.fsum(some) / len(some) for some in rewards]
-        return replace(Score.of(units, exam.higher_is_better), also=also)
+        return replace(Score.of(units), also=also)
 
     def _drawn(
-        self, share: list[Question], block: ComparisonBlock | None, seed: np.random.SeedSequence
+        self, pool: list[Question], block: ComparisonBlock | None, seed: np.random.SeedSequence
     ) -> list[Question]:
         """The questions of one judgement, in random order; of a block as many as it has at most."""
-        many = self.questions if block is None else min(self.questions, len(share))
-        if len(share) < many:
+        share = share_of(pool, block) if block else pool
+        many = min(self.questions, len(share)) if block else self.questions
+        if len(share) < max(many, 1):
             raise Misbehaved(f"the pool has {len(share)} questions, and {many} are to be asked")
         order = np.random.default_rng(seed).permutation(len(share))
         return [share[index] for index in order[: many or None]]
@@ -221,10 +214,9 @@ def _reply(line: bytes) -> Reply:
     try:
         reply = Reply.model_validate_json(line)
     except ValidationError as wrong:
-        said = _plain(line.decode(errors="replace"))
-        raise Misbehaved(f"the generator answered in another form: {said}") from wrong
+        raise Misbehaved(f"the generator answered in another form: {line[:300]!r}") from wrong
     if reply.failed:
-        raise Misbehaved(_plain(reply.failed))
+        raise Misbehaved(reply.failed)
     return reply
 
 
@@ -236,15 +228,8 @@ def read_pool(file: Path) -> list[Question]:
     return [json.loads(line) | {"line": number} for number, line in enumerate(lines)]
 
 
-def share_of(pool: list[Question], block: ComparisonBlock | None) -> list[Question]:
-    """The questions of one block: disjoint shares of a pool, equally large up to one.
-
-    Raises Misbehaved: there are fewer questions than blocks.
-    """
-    if block is None:
-        return pool
-    if len(pool) < block.of:
-        raise Misbehaved(f"the pool has {len(pool)} questions for {block.of} blocks: make more of them")
+def share_of(pool: list[Question], block: ComparisonBlock) -> list[Question]:
+    """The questions of one block: disjoint shares of a pool, equally large up to one."""
     order = np.random.default_rng(block.of).permutation(len(pool))  # a pool may be ordered by subject
     return [pool[index] for index in order[block.number - 1 :: block.of]]
 
@@ -255,12 +240,10 @@ def _keep(
     """Write each question with what was answered to it, one a line; replaces an old file."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:  # the folder may be a program's, too
         for question, answer, earned in zip(questions, answers, rewards, strict=True):
-            sampled: dict[str, object] = {"error": answer.error}
-            if not answer.error:
-                sampled = {
-                    "completions": [one.text for one in answer.completions], "rewards": earned,
-                    "tokens": answer.tokens, "truncated": sum(one.truncated for one in answer.completions),
-                }  # fmt: skip
+            sampled = {
+                "error": answer.error, "completions": [one.text for one in answer.completions], "rewards": earned,
+                "tokens": answer.tokens, "truncated": sum(one.truncated for one in answer.completions),
+            }  # fmt: skip
             row = {"question": question["id"], "text": question["question"], "expected": question["answer"]}
             file.write(json.dumps(row | {"sampled": sampled}) + "\n")
     Path(file.name).replace(path)

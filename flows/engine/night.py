@@ -153,7 +153,7 @@ def ensure_prepared(ledger: Ledger, elsewhere: Environment | None = None) -> Non
     if environment.prepare:
         final = preparing.prepare(environment, ledger.path.parent, lambda words: ledger.event("preparing", words=words))
         made, wanted = preparing.read(final), 0 if elsewhere else getattr(environment.judge, "questions", 0)
-        if made and (has := min(made.questions.get(pool, wanted) for pool in ("search", "confirm"))) < wanted:
+        if made and (has := min(made.questions.get(pool, 0) for pool in ("search", "confirm"))) < wanted:
             raise Refused(f"{environment.name}: a look asks {wanted} questions, a pool has {has}: lower text.questions")
 
 

@@ -128,8 +128,6 @@ class Setting:
 
     argv: tuple[str, ...]
     """Up to the prompt, and after it; see `PROMPT`."""
-    model_option: tuple[str, ...] = ()
-    """The arguments that name the model, last on the command line."""
     variables: tuple[str, ...] = ()
     """Its own: key, address, where its settings are."""
     hear: Callable[[str], AgentReport] = hear_anything
@@ -147,7 +145,6 @@ SETTINGS: Mapping[str, Setting] = {
             *("--allowedTools", "Read,Edit,MultiEdit,Write,Glob,Grep"),
             *("--disallowedTools", "Bash,WebFetch,WebSearch"),
         ),
-        model_option=("--model", MODEL),
         variables=(
             *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"),
             *("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR"),
@@ -158,7 +155,6 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "codex": Setting(
         ("codex", "exec", PROMPT, "--json", "--skip-git-repo-check", "--sandbox", "workspace-write"),
-        model_option=("--model", MODEL),
         variables=("OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL", "CODEX_HOME"),
         hear=hear_codex,
         keeps=("max_tokens",),
@@ -265,9 +261,10 @@ class Agent(Proposer):
         seconds = max(min(self.wall_seconds, left), 1.0)
         names = (*EVERYBODYS, *self._setting.variables, *self.environment)
         variables = {name: os.environ[name] for name in names if name in os.environ}
-        words = (*self._setting.argv[1:], *(self._setting.model_option if self.model else ()))
+        # Each agent that is known by name takes it last on its command line.
+        named = ("--model", self.model) if self.model and isinstance(self.command, str) else ()
         values = {PROMPT: INSTRUCTION, MODEL: self.model}
-        argv = [str(Path(program).absolute()), *(values.get(word, word) for word in words)]
+        argv = [str(Path(program).absolute()), *(values.get(word, word) for word in self._setting.argv[1:]), *named]
         try:
             failure, printed = run(argv, cwd=work, log=log, variables=variables, seconds=seconds)
         finally:
@@ -355,18 +352,22 @@ def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, st
     marker = f"agent/{secrets.token_hex(8)}"
     own = {"TMPDIR": f"{log}.tmp", "NO_COLOR": "1", MARKER: marker}  # see tasks/sandbox/program.py
     heard = b""
+    status: int | None = None
     try:
         with Program(
             argv, cwd=cwd, log=log, marker=marker, level="none", view=VIEW, limits=LIMITS, pipes=True,
             variables={**variables, **own},
         ) as program:  # fmt: skip
-            assert program.process.stdin is not None
-            program.process.stdin.close()
+            given, pipe = program.process.stdin, program.process.stdout
+            assert given is not None and pipe is not None, "it is started with pipes"
+            given.close()
+            os.set_blocking(pipe.fileno(), False)
             deadline = time.monotonic() + seconds
-            status = None
             while status is None and time.monotonic() < deadline:
                 status = program.poll(LOOK_SECONDS)
-                heard = _listen(program, heard)
+                while chunk := pipe.read(2**18):
+                    heard = (heard + chunk)[-KEPT:]
+                    program.note(chunk)
             if status is None:
                 failure = f"did not end within {seconds:g} s"
             else:
@@ -374,17 +375,6 @@ def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, st
     except (Stopped, NotAProgram) as wrong:
         failure = f"was stopped: {wrong}" if isinstance(wrong, Stopped) else str(wrong)
     return failure, scrub_text(heard.decode(errors="replace"))
-
-
-def _listen(program: Program, heard: bytes) -> bytes:
-    """The kept end of its standard output."""
-    pipe = program.process.stdout
-    assert pipe is not None
-    os.set_blocking(pipe.fileno(), False)
-    while chunk := pipe.read(2**18):
-        heard = (heard + chunk)[-KEPT:]
-        program.note(chunk)
-    return heard
 
 
 def _count(counts: Any, name: str) -> int:

@@ -146,7 +146,7 @@ def test_a_recipe_makes_its_questions_from_local_files_and_a_seed(name: str, tmp
     ("settings", "why"),
     [
         ({"serach": 1}, "prepare.settings.serach: unknown key. Available: confirm, curve, dataset, dataset_revision,"),
-        ({"dataset": "/nowhere"}, "dataset '/nowhere' has no main/test-00000-of-00001.parquet: run `hf download"),
+        ({"dataset": "/nowhere"}, "dataset '/nowhere' has no main/test-00000-of-00001.parquet: set prepare"),
         ({"search": 19}, "20 questions are too few for 19 to search, 4 to confirm and the rest to report: set"),
         ({"model": "/tmp"}, "model '/tmp' has no config.json"),
     ],
@@ -200,7 +200,7 @@ def test_the_judge_asks_and_scores_by_functions_and_by_the_verifiers_taskset_tha
     monkeypatch.syspath_prepend(folder)
     with Taskset(folder / file, pool, ids, 30, time.monotonic() + 600) as taskset:
         ((system, user),) = taskset.prompts([1])
-        assert taskset.rewards([(0, reply), (1, reply), (1, "no idea")]) == [1.0, 1.0, 0.0]
+        assert [taskset.reward(*one) for one in ((0, reply), (1, reply), (1, "no idea"))] == [1.0, 1.0, 0.0]
     assert [system, user] == module(name, "taskset.py").prompt("Q1")
 
 
@@ -265,8 +265,8 @@ def test_questions_of_reasoning_gym_have_its_own_scorers_and_what_cannot_be_aske
     with Taskset(environments.find("reasoning_gym") / "taskset.py", file, ids, 60, 1e12) as taskset:
         assert all(prompt[-1]["content"].endswith("tags.") for prompt in taskset.prompts(range(4)))
         said = [f"I think so.\n<answer>{row['answer']}</answer>" for row in asked]
-        assert taskset.rewards(enumerate(said)) == [1.0] * 4
-        assert max(taskset.rewards((place, "<answer>no</answer>") for place in range(4))) < 0.5
+        assert [taskset.reward(*one) for one in enumerate(said)] == [1.0] * 4
+        assert max(taskset.reward(place, "<answer>no</answer>") for place in range(4)) < 0.5
     for place, (settings, words) in enumerate([
         ({"dataset": "chain_summ"}, "chain_summ"),
         ({"dataset": "graph_color"}, "its scorer needs more than a file holds"),

@@ -186,7 +186,7 @@ def run_command(program: str, folder: Path, seconds: float = 20, **fields: Any) 
     judge.check(Path())
     command = shlex.split(judge.command().replace("{result}", str(folder / "result.json")))
     with PipeCandidate(command, folder) as candidate:
-        return judge.score(candidate, Exam(7, higher_is_better=False))
+        return judge.score(candidate, Exam(7))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_the_result_of_a_command_is_its_score(
 ) -> None:
     text = json.dumps(result)
     score = run_command(f"open(result, 'w').write({text!r}); print('score: 500')", tmp_path)
-    assert (score.value, score.also, score.higher_is_better, score.error) == (value, also, False, None)
+    assert (score.value, score.also, score.error) == (value, also, None)
 
 
 @pytest.mark.parametrize(

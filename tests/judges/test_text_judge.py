@@ -128,7 +128,7 @@ def generate(
     backend: str, model: object, asked: dict[str, Any], python: str | Path = sys.executable, **how: Any
 ) -> tuple[list[dict[str, Any]], str]:
     """What the generator says to a request, and what it prints besides."""
-    line = {"batch": 64, "concurrency": 8, "retries": 2, "request_seconds": 20.0} | how | asked
+    line = {"batch": 64} | how | asked
     done = subprocess.run(
         [str(python), "-I", "-B", str(GENERATOR), backend, str(model), "cpu"],
         input=json.dumps(line) + "\n", capture_output=True, text=True,
@@ -202,8 +202,6 @@ def test_the_blocks_of_a_comparison_share_out_the_pool() -> None:
     assert sorted(question["line"] for block in blocks for question in block) == list(range(22)), "each question once"
     assert {len(block) for block in blocks} == {5, 6}
     assert blocks == [share_of(pool, ComparisonBlock(number, 4)) for number in (1, 2, 3, 4)]
-    with pytest.raises(Misbehaved, match="22 questions for 23 blocks"):
-        share_of(pool, ComparisonBlock(1, 23))
 
 
 def test_a_generator_may_load_its_libraries_before_it_reads_what_no_pipe_holds(tmp_path: Path) -> None:
@@ -229,7 +227,7 @@ answer_all(partly)
         ("say(UP); import time; time.sleep(60)", (), r"did not answer within 2 s \(after 0 of 2 answers\)"),
         ("say(UP); sys.stdout.write('x' * 10**6); sys.stdout.flush()", (), "bytes where one line was due"),
         ("say(UP); say({'index': 2, **answer(request['prompts'][0])}); sys.stdin.read()", (), "not asked, prompt 2"),
-        (PARTLY, (), r"^1 of 2 questions .*0\d.*: HTTP 500\[31m$"),
+        (PARTLY, (), r"^1 of 2 questions .*0\d.*: HTTP 500\x1b\[31m$"),
         (RIGHT, ("def reward(", "def rewards("), "taskset.py cannot be used .AttributeError: .* no attribute 'reward'"),
         (RIGHT, ("return ", "return float('nan') * "), "the reward of question 0+. is nan, not a finite number"),
         (RIGHT, ("return ", "raise SystemExit(0); "), "the reward of question 0+. failed .SystemExit: 0"),
@@ -245,7 +243,7 @@ def test_a_generator_that_fails_or_a_taskset_that_cannot_score_is_no_score_and_h
     with pytest.raises(Misbehaved, match=words):
         judged(f"UP = {{'ready': True}}\n{body}", tmp_path, look, answer_seconds=2.0, reward_seconds=2)
     if body == PARTLY:
-        assert sorted("error" in str(row["sampled"]) for row in answers(tmp_path)) == [False, True]
+        assert sorted(bool(row["sampled"]["error"]) for row in answers(tmp_path)) == [False, True]
 
 
 # Before anything starts
@@ -377,14 +375,15 @@ def test_a_server_that_takes_no_notice_of_n_is_asked_until_there_are_enough() ->
 
 
 def test_a_question_that_goes_on_failing_is_an_error_and_the_others_are_answered() -> None:
-    bad = {"gone": Reply(status=502), "long": Reply("context is too long", status=400), "page": Reply(body="<html>")}
+    gone = Reply(status=502, headers={"retry-after-ms": "1"})
+    bad = {"gone": gone, "long": Reply("context is too long", status=400), "page": Reply(body="<html>")}
     passing = {"busy": Reply(status=429, headers={"Retry-After": "0"})}
 
     def script(asked: Asked) -> Reply:
         return bad.get(asked.last) or passing.pop(asked.last, choices("1", "2"))
 
     with FakeLLM(script) as server:
-        told = asked_of(server, request(*bad, "busy", "good"), retries=1)
+        told = asked_of(server, request(*bad, "busy", "good"))
     replies = {reply["index"]: reply for reply in told}
     assert "InternalServerError: " in replies[0]["error"] and "context is too long" in replies[1]["error"]
     assert "error" in replies[2]
