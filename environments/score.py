@@ -59,8 +59,6 @@ class Score:
     """Why there is no score, in plain words; None if there is one."""
     also: dict[str, float] = field(default_factory=dict)
     """Other metrics that the judge measured, by name; never part of the score."""
-    seed: int | None = None
-    """Training seed of the run; None for several runs."""
     waited: Wait | None = field(default=None, compare=False)
     """How long the program was waited for; None if the judge runs no code of the program, and for several runs."""
     echo: tuple[float, ...] = field(default=(), compare=False)

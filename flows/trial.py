@@ -7,10 +7,9 @@ It never takes the campaign's lock, and writes that run's directory, task result
 from __future__ import annotations
 
 import platform
-from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from prefect import State, flow
 from prefect.states import Completed
 
@@ -52,19 +51,12 @@ def trial(folder: str, request: str, campaign_id: str, runs: str | None = None) 
                 f"{path / request} on {platform.node()} is not what the campaign in {folder} asks for, or not there: "
                 f"{SHARE}"
             )
-        with alone(path / wanted.plan.folder):
+        lock = FileLock(path / wanted.plan.folder / "launch.lock")  # another launch, taken for dead, may be at it
+        with lock.acquire(poll_interval=POLL_SECONDS, cancel_check=interrupt.check):  # type: ignore[arg-type]  # it raises
             if not wanted.is_done(path / "results"):
                 orphans.end(wanted.plan.key.marker(launched=True))
                 measure(path, wanted)
     return Completed(message=f"{wanted.name}: done on {platform.node()}")
-
-
-def alone(run: Path) -> AbstractContextManager[object]:
-    """Hold the lock of a run's directory while the block runs, once no other launch, taken for dead, is at it."""
-    while True:
-        with suppress(Timeout):
-            return FileLock(run / "launch.lock").acquire(timeout=0)
-        interrupt.wait(POLL_SECONDS)
 
 
 def measure(path: Path, request: LaunchRequest) -> None:

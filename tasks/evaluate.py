@@ -107,7 +107,7 @@ def judge_run(
     reason = changed or _invalid(score, environment)
     if reason:
         return Score.missing(reason, environment.higher_is_better)
-    return replace(score, seed=run.seed, higher_is_better=environment.higher_is_better)
+    return replace(score, higher_is_better=environment.higher_is_better)
 
 
 def _invalid(score: Score, environment: Environment) -> str | None:

@@ -125,7 +125,6 @@ def _checked(
             rationale=suggestion.rationale,
             parent=parent,
             seen=len(brief.history),
-            pending=tuple(sorted(brief.pending)),
             proposer=suggestion.proposer,
             usage=sum((one.usage for one in brief.refusals), suggestion.usage),
             model=suggestion.model,

@@ -62,7 +62,6 @@ class TrainingSession:
     seconds: float = 0.0
     startup: float | None = None
     peak_memory: int | None = None
-    gpu_memory: tuple[int, ...] | None = None
     resources: tuple[ResourceSample, ...] = ()
     error: str | None = None
     failure: Failure | None = None

@@ -140,7 +140,7 @@ def run_program(
     progress, checkpoint = session.progress, outputs.checkpoint(place.out) if session.status == "finished" else None
     return Run(
         f"{place.path.parent.name}/{place.path.name}", seed, round(session.seconds, 3), session.status, session.error,
-        session.peak_memory, session.gpu_memory, progress.steps, started, round(time.monotonic() - before, 3),
+        session.peak_memory, progress.steps, started, round(time.monotonic() - before, 3),
         progress.reported, session.startup and round(session.startup, 3), isolation=session.level,
         program=digest, checkpoint=checkpoint, curve=progress.curve,
         due=session.due, machine=machine(), job=os.environ.get("SLURM_JOB_ID", ""),
@@ -173,7 +173,6 @@ class _Session(TrainingSession):
             program.kill()
             self.peak_memory = program.peak_memory
             self.resources = program.resources
-            self.gpu_memory = program.gpu_memory
             tail = program.tail()
         if self.status == "cancelled":  # what it left no longer matters
             return

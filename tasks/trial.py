@@ -58,8 +58,6 @@ class Proposal:
     """The trial whose program this one starts from; None for the baseline."""
     seen: int = 0
     """Number of decided trials that the proposer knew."""
-    pending: tuple[int, ...] = ()
-    """Trials that were under way when this one was proposed."""
     proposer: str = "baseline"
     """The proposer that made it; it may differ from the one that was asked."""
     usage: Usage = NOTHING_BOUGHT
@@ -135,8 +133,6 @@ class Run:
     """Why it crashed, with the last lines of its log; None otherwise."""
     peak_memory: int | None = None
     """Largest resident set of all its processes together, in bytes, sampled twice a second."""
-    gpu_memory: tuple[int, ...] | None = None
-    """Peak memory of each GPU of its slot, in bytes (tasks/machine/gpus.py); None: not measured."""
     steps: int | None = None
     """Steps as last reported by the program: a claim, not a measurement."""
     started: float = 0.0

@@ -9,6 +9,7 @@ import os
 import platform
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -38,10 +39,9 @@ from tasks.sandbox import cgroup, isolation
 from tasks.sandbox.confinement import LEVELS
 from tasks.store import workspace
 from tasks.store.ledger import freeze
-from tasks.system.commands import Unanswered, ask
 from tasks.system.daemon import Daemon
 from tasks.system.home import home
-from tasks.system.redact import without_passwords
+from tasks.system.redact import one_line, without_passwords
 from tasks.system.slot import VISIBLE
 from tasks.tracking.connection import locate, without_credentials
 from tasks.trial import Proposal
@@ -105,7 +105,7 @@ def results(checks: Mapping[str, Callable[..., Check]], *about: Environment) -> 
         try:
             results[name] = check(*about)
         # A bug prints its traceback.
-        except (OSError, ValueError, Refused, Unanswered, httpx.HTTPError, httpx.InvalidURL) as fault:
+        except (OSError, ValueError, Refused, subprocess.SubprocessError, httpx.HTTPError, httpx.InvalidURL) as fault:
             results[name] = Check("bad", without_passwords(str(fault)), "correct that, and try again")
     return results
 
@@ -155,7 +155,7 @@ def machine() -> Check:
     fact = f"Python {platform.python_version()} at {sys.executable}; cores: {cores}; memory: {memory}"
     if shutil.which("git") is None:
         return Check("bad", f"git is not installed; {fact}", "install it: `apt install git`")
-    return Check("ok", f"{ask(['git', '--version']).strip()}; {fact}")
+    return Check("ok", f"{subprocess.check_output(['git', '--version'], text=True).strip()}; {fact}")
 
 
 def home_folder() -> Check:
@@ -262,7 +262,12 @@ def dry_run(environment: Environment) -> Check:
 def cuda(environment: Environment) -> Check:
     """Whether prime-rl's own Python computes on two GPUs, and has vLLM."""
     two = {VISIBLE: os.environ.get(VISIBLE, "0,1")}
-    ask([str(_programs(environment) / "python"), "-c", PROBE], CUDA_SECONDS, {**os.environ, **two})
+    done = subprocess.run(
+        [str(_programs(environment) / "python"), "-c", PROBE], env={**os.environ, **two}, timeout=CUDA_SECONDS,
+        capture_output=True, text=True, errors="replace",
+    )  # fmt: skip
+    if done.returncode:
+        return Check("bad", one_line(done.stderr[-300:], 300), "correct that, and try again")
     return Check("ok", "prime-rl's torch computes on both GPUs")
 
 

@@ -369,12 +369,6 @@ class Program:
         """Most resident memory of all its processes together, in bytes; None if it ended before a look."""
         return max((sample.memory for sample in self._samples), default=None)
 
-    @property
-    def gpu_memory(self) -> tuple[int, ...] | None:
-        """Most memory in use on each GPU of its slot, in bytes; None where nothing was measured."""
-        used = [sample.gpu_memory for sample in self._samples if sample.gpu_memory]
-        return tuple(map(max, zip(*used, strict=True))) or None
-
     def lacked_memory(self) -> bool:
         """Whether one of its processes was killed for using more memory than it may."""
         return self._group is not None and self._group.ran_out_of_memory()

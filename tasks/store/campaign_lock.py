@@ -17,7 +17,6 @@ from filelock import FileLock, Timeout
 from environments.plugins import Refused
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
-from tasks.system.commands import identity
 
 LOCK, STOP = "lock", "stop"
 PATIENCE_SECONDS = 1.0
@@ -38,7 +37,7 @@ def hold(ledger: Ledger, flow_run_id: str | None = None, **facts: object) -> Ite
         if not _is_held_by(ledger, flow_run_id):
             stop_file.unlink(missing_ok=True)  # a person began this life: what stopped another no longer holds
         before, killed = _lived(ledger)[0], orphans.end(ledger.campaign.campaign_id, followed=False)
-        who = {"identity": identity(os.getpid()), "host": platform.node(), "flow_run_id": flow_run_id}
+        who = {"identity": orphans.identity(os.getpid()), "host": platform.node(), "flow_run_id": flow_run_id}
         ledger.event("life", **who, spent_before=round(before, 3), **facts)
         if killed:
             ledger.event("orphans", killed=killed)
@@ -128,4 +127,5 @@ def _lived(ledger: Ledger) -> tuple[float, float]:
         elif event.get("pid", pid) == pid:  # not of another process, such as a command; version 0.6 did not say whose
             seconds += event["time"] - (last or event["time"])
             last = event["time"]
+            pid = None if event["event"] == "life over" else pid  # the next with this pid is another process
     return seconds, last

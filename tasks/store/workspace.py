@@ -20,7 +20,6 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -42,28 +41,20 @@ CONFIG_BYTES = 2**24
 """A larger configuration is none of ours."""
 
 
-@dataclass(frozen=True)
-class _Below:
-    name: str
-
-    def __get__(self, place: TrialDir, _: type[TrialDir]) -> Path:
-        return place.path / self.name
-
-
-@dataclass(frozen=True)
 class TrialDir:
-    path: Path
-    proposal = _Below("proposal.json")
-    workspace = _Below("workspace")
-    config = _Below("workspace/config.json")
-    out = _Below("out")
-    progress = _Below("out/progress.jsonl")
-    log = _Below("log.txt")
-    judge_log = _Below("judge.txt")
-    judged = _Below("judged")
-    result = _Below("judged/result.json")
-    diff = _Below("diff.patch")
-    trial = _Below("trial.json")
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.proposal = path / "proposal.json"
+        self.workspace = path / "workspace"
+        self.config = path / "workspace/config.json"
+        self.out = path / "out"
+        self.progress = path / "out/progress.jsonl"
+        self.log = path / "log.txt"
+        self.judge_log = path / "judge.txt"
+        self.judged = path / "judged"
+        self.result = path / "judged/result.json"
+        self.diff = path / "diff.patch"
+        self.trial = path / "trial.json"
 
 
 def prepare(place: TrialDir, program: Path, environment: Environment, proposal: Proposal, seed: int) -> str:

@@ -18,10 +18,9 @@ from pydantic import BaseModel
 
 from environments.plugins import Refused
 from tasks.system import interrupt, keeper
-from tasks.system.commands import identity
 from tasks.system.files import write_atomic
 from tasks.system.home import login_file
-from tasks.system.orphans import is_live
+from tasks.system.orphans import identity, is_alive, is_live
 
 HOST = "127.0.0.1"
 POLL_SECONDS = 0.2
@@ -61,10 +60,7 @@ class Daemon:
     def living(self) -> Note | None:
         """The record, if its process runs."""
         note = self.noted()
-        with contextlib.suppress(psutil.NoSuchProcess, OSError):
-            if note and identity(note.pid) == note.identity and is_live(psutil.Process(note.pid)):
-                return note
-        return None
+        return note if note and is_alive(f"{note.pid} {note.identity}") else None
 
     def write(self, note: Note) -> None:
         write_atomic(self._file, note.model_dump_json())

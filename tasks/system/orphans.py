@@ -4,10 +4,9 @@ import contextlib
 import os
 import signal
 import time
+from pathlib import Path
 
 import psutil
-
-from tasks.system.commands import identity
 
 MARKER = "NIGHTSHIFT_TRIAL"
 """An environment variable that a program's processes inherit, by which a resumed engine finds them."""
@@ -16,6 +15,14 @@ SUPERVISOR = "NIGHTSHIFT_SUPERVISOR"
 ENGINE = "NIGHTSHIFT_ENGINE"
 """The engine of both: who takes its slot finds by it what a dead one has left."""
 KILL_SECONDS = 10.0
+START_TICK = 19
+"""Index of a process's start time in /proc/PID/stat, counted after its name."""
+
+
+def identity(pid: int) -> str:
+    """The boot id and a process's start tick: unique, unlike a pid. Raises OSError when there is no such process."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {after_name[START_TICK]}"
 
 
 def this_engine() -> str:

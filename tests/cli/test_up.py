@@ -18,9 +18,9 @@ from environments.plugins import Refused
 from flows.cli.services import login_steps
 from flows.status import urls
 from tasks.store.ledger import Ledger
-from tasks.system.commands import identity
 from tasks.system.daemon import Daemon, Note, own_servers
 from tasks.system.home import make_login
+from tasks.system.orphans import identity
 from tasks.tracking.sync import FILE
 from tests.support import prefect_api
 from tests.support.processes import wait_for

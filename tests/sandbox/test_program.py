@@ -29,7 +29,7 @@ from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.reader import EditFailed, read
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
-from tasks.system.commands import identity
+from tasks.system.orphans import identity
 from tasks.train import run_program
 from tasks.trial import Proposal
 from tests.support.levels import WORKING

@@ -20,11 +20,11 @@ from tasks.task_key import derive
 from tasks.trial import EarlyStop, History, Params, Proposal, Rerun, Run, Trial, Verdict, VerdictKind, best
 
 
-def scored(value: float | None, higher_is_better: bool = True, seed: int = 0, error: float | None = 2.0) -> Score:
+def scored(value: float | None, higher_is_better: bool = True, error: float | None = 2.0) -> Score:
     """The score of one training run, over 16 episodes; missing without a value."""
     if value is None:
         return Score.missing("exited with status 3", higher_is_better)
-    return Score(float(value), (), error, 16, higher_is_better, seed=seed)
+    return Score(float(value), (), error, 16, higher_is_better)
 
 
 def tried(
@@ -47,7 +47,7 @@ def tried(
         )
         for n in range(1, max(len(values), 1) + 1)
     )  # fmt: skip
-    score = Score.over([scored(v, higher_is_better, n) for n, v in enumerate(values or (None,))])
+    score = Score.over([scored(v, higher_is_better) for v in values or (None,)])
     proposal = Proposal(
         {"lr": 0.1 * (number + 1)} if params is None else params, rationale="as a test says", proposer="test"
     )
@@ -106,7 +106,7 @@ def certified(
         for side, arm in enumerate(("champion", "baseline")):
             if number < len(arms[arm]):
                 run = Run(f"certificates/1-{arm}-{number}", 7000 + 2 * number + side, 5.0, "finished")
-                score = scored(arms[arm][number], higher_is_better, run.seed, error)
+                score = scored(arms[arm][number], higher_is_better, error)
                 also = {name: had[1 + side] + 0.1 * number for name, had in (guards or {}).items()}
                 score = replace(score, also=also)
                 runs.append(Fresh(run, score, "champion" if side == 0 else "baseline"))
