@@ -61,12 +61,12 @@ def make(package: str, name: str, base: type[M], options: Mapping[str, Any]) -> 
     return validated(load(package, name, base), options, f"{base.__name__.lower()} {name}")
 
 
-def validated(cls: type[M], values: object, source: str) -> M:
+def validated(cls: type[M], values: object, source: str, known: Iterable[str] = ()) -> M:
     """A model of these values. Refused, with a line for each fault after `source`, where some are invalid."""
     try:
         return cls.model_validate(values)
     except ValidationError as error:
-        raise explain(error, source, cls.model_fields) from error
+        raise explain(error, source, known or cls.model_fields) from error
 
 
 def require(name: str, known: Iterable[str], what: str, where: str = "") -> None:

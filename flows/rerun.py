@@ -16,7 +16,6 @@ from flows.spec.flow import fails_when_refused
 from flows.spec.spec import option
 from tasks.describe import verdict_of
 from tasks.store.ledger import Ledger
-from tasks.trial import History
 
 Name = Annotated[str, option(..., "Name of a campaign that has ended.")]
 Number = Annotated[int, option(..., "Number of a finished trial; 0 is the baseline.", ge=0)]
@@ -27,7 +26,7 @@ Number = Annotated[int, option(..., "Number of a finished trial; 0 is the baseli
 def rerun(name: Name, trial: Number) -> State[str]:
     """Run a trial of a campaign again: another attempt at the same proposal, decided after all other trials."""
     ledger = Ledger.open(name)
-    check(ledger, ledger.history(), trial)
+    check(ledger, trial)
     with opened(CampaignSpec.of(**ledger.spec), rerun=trial) as night:
         spec, environment = night.spec, night.environment
         longest = spec.machine_time_for_a_trial(environment, night.history if trial else ())
@@ -40,17 +39,14 @@ def rerun(name: Name, trial: Number) -> State[str]:
         again, is_left = night.trial(trial), trial in ledger.pending_attempts()
     if night.state.is_failed():
         return night.state
-    if is_left:
-        return Completed(message=f"{name}: trial {trial} is not run again yet; {stop.reason}", data=name)
-    return Completed(
-        message=f"{name}: trial {trial} again: {verdict_of(again.verdict, again.score)}; {stop.reason}", data=name
-    )
+    what = "is not run again yet" if is_left else f"again: {verdict_of(again.verdict, again.score)}"
+    return Completed(message=f"{name}: trial {trial} {what}; {stop.reason}", data=name)
 
 
-def check(ledger: Ledger, finished: History, number: int) -> None:
+def check(ledger: Ledger, number: int) -> None:
     """Refuse a trial that is not finished, and a campaign of an earlier version."""
     ledger.check_version()
-    if number not in {trial.number for trial in finished}:
+    if number not in {trial.number for trial in ledger.history()}:
         raise Refused(f"campaign {ledger.campaign.name!r} has no finished trial {number}: see `nightshift status`")
 
 

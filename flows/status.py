@@ -5,7 +5,7 @@ Everything that people see of a campaign is made from this document: terminal, l
 
 from __future__ import annotations
 
-import datetime
+import glob
 import math
 import os
 import statistics
@@ -18,7 +18,7 @@ from typing import Any
 
 from environments import earlier_trials, plugins, safe_open
 from environments.score import Score
-from flows.spec.spec import reserved
+from flows.spec.spec import end_of, reserved
 from tasks import describe
 from tasks.describe import caution, headline, in_short, mean_of, outcome, where
 from tasks.numbers import number
@@ -174,8 +174,8 @@ def _ablation(ledger: Ledger, own: Sequence[Certificate]) -> list[str]:
 
 
 def certifies(rule: str) -> bool:
-    """Whether a campaign under this rule ends with a certificate."""
-    return plugins.load(RULES, rule, Rule).certifies  # type: ignore[type-abstract]
+    """Whether a campaign under this rule ends with a certificate, as under every rule that there was once."""
+    return rule not in plugins.names(RULES) or plugins.load(RULES, rule, Rule).certifies  # type: ignore[type-abstract]
 
 
 def state(ledger: Ledger) -> str:
@@ -265,27 +265,22 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
         "look": one.look, "alpha": one.alpha, "trial": one.champion,
         "passed": one.passed, "reason": one.reason, "level": one.level,
         # The interval that belongs to the test: of a passed one, `low` is above 0.
-        "low": _finite(one.bounds[0]) if one.bounds else None,
-        "high": _finite(one.bounds[1]) if one.bounds else None,
-        "gain": test and _finite(test.gain), "p": test and _finite(test.p), "expected": one.expected,
+        "low": one.bounds[0] if one.bounds else None,
+        "high": one.bounds[1] if one.bounds else None,
+        "gain": test and test.gain, "p": test and test.p, "expected": one.expected,
         "runs": len(one.scores("champion")),
         "planned": dict(zip(describe.ARMS, one.design.groups[-1], strict=True)),
         "looks": [list(group) for group in one.design.groups],
         "reused": [run.score.value for run in one.reused], "not_reused": one.not_reused,
         "same_units": one.same_units, "machines": list(one.machines),
         "champion": _arm(one, "champion"), "baseline": _arm(one, "baseline"),
-        "guards": [asdict(guard) | {"loss": _finite(guard.loss), "holds": guard.holds} for guard in one.guards],
+        "guards": [asdict(guard) | {"loss": guard.loss, "holds": guard.holds} for guard in one.guards],
         "looked_before": one.looked_before, "words": outcome(one), "caution": caution(one),
     }  # fmt: skip
 
 
 def _arm(one: Certificate, arm: Arm) -> dict[str, Any]:
-    mean = one.mean(arm)
-    return {"mean": mean and _finite(mean), "values": [score.value for score in one.scores(arm)]}
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return {"mean": one.mean(arm), "values": [score.value for score in one.scores(arm)]}
 
 
 def _imported(ledger: Ledger) -> dict[str, Any] | None:
@@ -411,7 +406,7 @@ def _newest_report(path: Path, metric: str) -> tuple[float, float | None] | None
 
 def _certifying(ledger: Ledger, event: Mapping[str, Any]) -> dict[str, Any]:
     """A certificate that is made, as far as the directories of its runs show. (event: with which it began)"""
-    folder = f"{event.get('folder', event['look'])}-{event['champion']:04d}-*"
+    folder = f"{glob.escape(str(event.get('folder', event['look'])))}-{event['champion']:04d}-*"
     begun = [path.stat().st_mtime for path in (ledger.path / "certificates").glob(folder)]
     return {
         "trial": event["champion"], "run": max(len(begun), 1), "runs": event.get("planned", 2 * event["runs"]),
@@ -427,5 +422,4 @@ def _ends(ledger: Ledger, history: History, certifying: Mapping[str, Any] | None
         trials, runs = 0.0, certifying["runs"] - certifying["run"] + 1
     seconds = statistics.median(one.wall_seconds + one.proposal.seconds for one in history[-RECENT:])
     left = seconds * (trials + runs / spec["replicates"]) / spec.get("parallel", 1)
-    until = datetime.datetime.fromisoformat(spec["until"]).timestamp() if spec.get("until") else math.inf
-    return float(min(now + left, now + max(spec["hours"] * 3600 - campaign_lock.spent(ledger), 0.0), until))
+    return float(min(now + left, now + max(spec["hours"] * 3600 - campaign_lock.spent(ledger), 0.0), end_of(spec)))

@@ -22,7 +22,6 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-import environments
 from environments import Environment
 from environments.plugins import Refused
 from flows.cli.arguments import overrides_only
@@ -82,8 +81,7 @@ def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = Fal
     checks = results(OF_MACHINE)
     if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
         overrides = overrides_only(set_ or [])
-        permissions.require_named(for_, overrides, trust)
-        checks |= check_environment(environments.named(for_, overrides))
+        checks |= check_environment(permissions.require_named(for_, overrides, trust))
     bad = sum(check.state == "bad" for check in checks.values())
     if json:
         documents = [{"name": name, **check._asdict()} for name, check in checks.items()]

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-import environments
 from environments.plugins import Refused
 from flows.cli import validation
 from flows.cli.seeing import print_status
 from flows.server import server_process
 from flows.spec import permissions
-from flows.spec.spec import laid_over
+from flows.spec.spec import end_of, laid_over
 from flows.status import document, state
 from flows.views import terminal
 from flows.watch import CampaignWatch
@@ -56,7 +55,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
             if status["state"] == "finished" and not (status["waiting_to_record"] or asks_more):
                 return print_status(ledger, as_json)
             campaign_lock.check_idle(ledger)
-            if spec.has_ended and (status["state"] != "finished" or asks_more):
+            if time.time() > end_of(vars(spec)) and (status["state"] != "finished" or asks_more):
                 raise Refused(f"until = {spec.until} has passed: give --until another time")
         api = server_process.stated_server(server, home())
         locate(spec.tracking, home())  # refuses where nothing can be recorded
@@ -87,13 +86,11 @@ def _checked(stated: dict[str, Any], ledger: Ledger | None, trust: bool) -> Camp
     if ledger:
         ledger.check_version()
     spec = CampaignSpec.of(**(laid_over(ledger.spec, stated) if ledger else stated))
-    if not ledger:
-        permissions.require_named(spec.environment, spec.advanced.overrides, trust)
+    environment = None if ledger else permissions.require_named(spec.environment, spec.advanced.overrides, trust)
     spec.check()
     check_budget(spec)
-    if not ledger:
-        for doubt in validation.warnings(environments.named(spec.environment, spec.advanced.overrides)):
-            print(f"warning: {doubt}", file=sys.stderr)
+    for doubt in validation.warnings(environment) if environment else ():
+        print(f"warning: {doubt}", file=sys.stderr)
     return spec
 
 

@@ -111,7 +111,7 @@ def rerun(campaign: str, trial: int, /, *, server: Server = None, json: Json = F
 
     ledger = Ledger.open(campaign)
     campaign_lock.check_idle(ledger)
-    check(ledger, ledger.history(), trial)
+    check(ledger, trial)
     ledger.verify()
     return foreground.run_and_show(flow, {"name": campaign, "trial": trial}, server, json)
 

@@ -16,7 +16,7 @@ from flows.engine.attempt import Attempt, Future
 from flows.engine.night import Night
 from flows.engine.stopping import NOTHING_LEFT, Stop
 from tasks.checkpoint import result_of
-from tasks.propose import Nothing
+from tasks.propose import Nothing, load
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief
 from tasks.proposing.validation import ProposalChecks, champions_files
@@ -51,10 +51,10 @@ def next_attempt(
             return None
         place = ledger.place(key.number, attempt=1)
         checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, key.marker(), ideas)
-        proposer = spec.loaded_fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
+        fallback = load(spec.advanced.fallback, {})
+        proposer = fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
         brief = _brief(night, under_way, key, parked, proposer)
-        arguments = key, checks, proposer, spec.loaded_fallback, brief
-        proposed = ask(*arguments)
+        proposed = ask(key, checks, proposer, fallback, brief)
         if isinstance(proposal := result_of(proposed), Nothing):
             # Not kept: a resumed campaign may find a proposal in the inbox, or get an answer.
             (ledger.results / f"{key}/propose").unlink(missing_ok=True)

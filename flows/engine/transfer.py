@@ -18,7 +18,6 @@ from flows.engine import certifying
 from flows.engine.certifying import Question
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
-from flows.spec.spec import MULTIPLE
 from tasks.describe import setting
 from tasks.numbers import duration
 from tasks.recipes import preparing
@@ -66,7 +65,6 @@ def questions(ledger: Ledger, on: Sequence[str] = (), budget: str = "", *, looki
     Each other environment is frozen when it is first certified in; not where somebody is only `looking`. Of several,
     those that are answered are left out. Refused if the champion cannot run there, or for too long.
     """
-    ledger.check_version()
     history = ledger.history()
     own = Question(CampaignSpec.of(**ledger.spec), ledger, history, conditions=Conditions(multiple(budget)))
     if reason := certifying.no_champion(history):
@@ -81,7 +79,7 @@ def multiple(budget: str) -> float:
     """A training budget such as 4x, in that of the environment; 1 if empty. Refused if it is anything else."""
     if not budget:
         return 1.0
-    if not re.fullmatch(MULTIPLE, budget) or not float(budget[:-1]):
+    if not re.fullmatch(r"\d{1,3}(\.\d{1,3})?x", budget) or not float(budget[:-1]):
         raise Refused(f"--budget {budget}: give a multiple of the environment's budget, such as 4x or 0.5x")
     return float(budget[:-1])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import secrets
 import shutil
@@ -18,7 +17,7 @@ from pydantic import AfterValidator
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
 from flows.spec.environment import checked_environment
-from flows.spec.spec import FIXED, Spec, lasting, reserved
+from flows.spec.spec import FIXED, Spec, end_of, lasting, reserved
 from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.machine.slots import Slots, slots_of
@@ -58,10 +57,6 @@ class CampaignSpec(Spec):
     @property
     def loaded_proposer(self) -> Proposer:
         return propose.load(self.proposer, self.advanced.options)
-
-    @property
-    def loaded_fallback(self) -> Proposer:
-        return propose.load(self.advanced.fallback, {})
 
     @property
     def loaded_rule(self) -> Rule:
@@ -129,16 +124,7 @@ class CampaignSpec(Spec):
         takes = f"it may take {duration(need)}{share}"
         if spent + need > self.hours * 3600:
             return f": {duration(spent)} of {duration(self.hours * 3600)} used, {takes}"
-        return f" before {self.until}: {takes}" if time.time() + need > self._until else ""
-
-    @property
-    def _until(self) -> float:
-        return datetime.datetime.fromisoformat(self.until).timestamp() if self.until else math.inf
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the time at which it was to end has passed."""
-        return time.time() > self._until
+        return f" before {self.until}: {takes}" if time.time() + need > end_of(vars(self)) else ""
 
     def check(self) -> None:
         """Refuse what can be seen to fail before a new or resumed campaign starts."""
@@ -183,8 +169,7 @@ class CampaignSpec(Spec):
 
     def toml(self) -> str:
         """The spec as a file for `nightshift run`."""
-        fields = {key: value for key, value in self.model_dump(exclude_none=True).items() if value != {}}
-        return tomlkit.dumps(fields | {"environment": lasting(self.environment)})
+        return tomlkit.dumps(self.model_dump(exclude_none=True) | {"environment": lasting(self.environment)})
 
     def new_environment(self) -> Environment:
         """The environment as it would be frozen now, checked. Refused if it cannot be used."""
@@ -208,7 +193,7 @@ class CampaignSpec(Spec):
 
 def _check_proposers(spec: CampaignSpec, environment: Environment) -> None:
     """Refuse a proposer or fallback that cannot be run with these options."""
-    proposer, fallback, advanced = spec.loaded_proposer, spec.loaded_fallback, spec.advanced
+    proposer, fallback, advanced = spec.loaded_proposer, propose.load(spec.advanced.fallback, {}), spec.advanced
     if fallback.asks or fallback.edits:
         raise Refused(f"fallback = {advanced.fallback!r} may fail itself: name one without a model, such as tpe")
     if proposer.asks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import environments
 from environments import Environment
 from environments.space import Value
 from flows.spec import permissions
@@ -17,9 +16,7 @@ def checked_environment(
     A Gymnasium environment is made and reset once. Refused before that if it asks for more than its own folder and
     nobody has agreed (flows/spec/permissions.py). (trust: agrees; here: its programs are started on this machine)
     """
-    environment = environments.named(reference, overrides)
-    environment.check_files()
-    permissions.require(environment, trust)
+    environment = permissions.require_named(reference, overrides, trust)
     check(environment, here)
     return environment
 

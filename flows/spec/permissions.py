@@ -24,7 +24,7 @@ from environments.plugins import Refused
 from environments.space import Value
 from tasks.proposers import Proposer
 from tasks.recipes import preparing
-from tasks.sandbox.confinement import outside
+from tasks.sandbox.confinement import LEVELS, outside
 from tasks.sandbox.interpreter import interpreter_of
 from tasks.store import workspace
 from tasks.system.files import write_atomic
@@ -59,11 +59,12 @@ def require(environment: Environment, trust: bool = False) -> None:
     _require(environment.folder, needed(environment), trust)
 
 
-def require_named(reference: str, overrides: Mapping[str, Value], trust: bool) -> None:
+def require_named(reference: str, overrides: Mapping[str, Value], trust: bool) -> Environment:
     """The same of an environment by its name or folder, with keys of environment.toml over it."""
     environment = environments.named(reference, overrides)
     environment.check_files()
     require(environment, trust)
+    return environment
 
 
 def require_spec(stated: Mapping[str, Any], path: Path, trust: bool) -> None:
@@ -180,8 +181,8 @@ def of_spec(stated: Mapping[str, Any]) -> Iterator[str]:
     Refused as in `of`, or where the environment cannot be read.
     """
     advanced, reference, proposer = stated["advanced"], str(stated["environment"]), stated.get("proposer")
-    if advanced.get("isolation", "auto") == "none":
-        yield "trials run without a sandbox, as you"
+    if (level := advanced.get("isolation", "auto")) not in ("auto", LEVELS[0]):
+        yield "trials run without a sandbox, as you" if level == "none" else f"trials run at isolation {level}"
     if advanced.get("allow_unsandboxed"):
         yield "edited programs run even without a sandbox, as you"
     if stated.get("tracking", "off") != "off":

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
 import environments
@@ -31,10 +33,10 @@ GROUPS = SEARCH, DECISIONS, LIMITS, EXECUTION, MODELS = (
 """The headings above options, in their order."""
 FORMER_GROUPS = {"search", "decisions", "limits", "execution", "models"}
 """Tables below `advanced` in schedules that were made with version 0.6."""
-MULTIPLE = r"\d{1,3}(\.\d{1,3})?x"
-"""A training budget in that of the environment."""
 TABLES = ("overrides", "options", "rule_options", "cancel_options")
 """Options that are tables; the command line states their keys one by one, by --set."""
+PLUGINS = {"options": "proposer", "rule_options": "rule", "cancel_options": "cancel"}
+"""The option that names the plug-in, by the table of its options."""
 
 
 def option(
@@ -57,7 +59,8 @@ def parsed(value: Any) -> Any:
     """A value, read from JSON where Prefect keeps it as text, as in a schedule; {} where the field was not touched."""
     if isinstance(value, dict) and value.get("__prefect_kind") == "json":
         value = value.get("value") or {}
-        return json.loads(value) if isinstance(value, str) else value
+        with suppress(ValueError):  # the model says what is wrong
+            return json.loads(value) if isinstance(value, str) else value
     return value
 
 
@@ -73,10 +76,6 @@ def _has_null(value: Any) -> bool:
     return value is None or any(map(_has_null, inner))
 
 
-def _moment(time: str | None) -> str | None:
-    return next_time(time).isoformat() if time else None
-
-
 def _without_password(uri: str | None) -> str | None:
     if uri and URL_PASSWORD.search(uri):
         raise Refused(  # and no ValueError, of which the value is shown
@@ -87,7 +86,7 @@ def _without_password(uri: str | None) -> str | None:
 
 
 Table = Annotated[dict[str, Any], BeforeValidator(_table)]
-Moment = Annotated[str | None, AfterValidator(_moment)]
+Moment = Annotated[str | None, AfterValidator(lambda time: next_time(time).isoformat() if time else None)]
 Uri = Annotated[str | None, AfterValidator(_without_password)]
 
 
@@ -184,18 +183,10 @@ class Spec(BaseModel, frozen=True, extra="forbid"):
         None, "MLflow tracking URI, or off. Default: MLFLOW_TRACKING_URI, or a local file.", EXECUTION)
     advanced: Advanced = option(Advanced(), "What few campaigns change.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _spread(cls, stated: Any) -> Any:
-        return spread(stated) if isinstance(stated, dict) else stated
-
     @classmethod
     def of(cls, source: str = "campaign", /, **stated: Any) -> Self:
         """A spec from the parameters of the flow. Refused if some are invalid, with a line for each after `source`."""
-        try:
-            return cls(**stated)
-        except ValidationError as error:
-            raise plugins.explain(error, source, OPTIONS) from error
+        return plugins.validated(cls, spread(stated), source, OPTIONS)
 
 
 class CertifyOptions(BaseModel):
@@ -254,7 +245,10 @@ def spread(stated: Mapping[str, Any]) -> dict[str, Any]:
 
 def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters over others, as `spread` has them: key by key in `advanced`, and in the tables there."""
-    below, above = base.get("advanced", {}), over.get("advanced", {})
+    below, above = dict(base.get("advanced", {})), over.get("advanced", {})
+    for table, plugin in PLUGINS.items():
+        if over.get(plugin) not in (None, base.get(plugin, OPTIONS[plugin].default)):
+            below.pop(table, None)  # another plug-in would refuse them
     tables = {name: {**below.get(name, {}), **above.get(name, {})} for name in TABLES if name in below or name in above}
     return {**base, **over, "advanced": {**below, **above, **tables}}
 
@@ -299,9 +293,12 @@ def reserved(spec: Mapping[str, Any], environment: Environment, begun: float, ma
     return design_of(spec["trials"], environment.deterministic, alpha, in_time)
 
 
+def end_of(spec: Mapping[str, Any]) -> float:
+    """The Unix time by which a campaign is to end, as `until` says; infinity without it."""
+    return datetime.datetime.fromisoformat(spec["until"]).timestamp() if spec.get("until") else math.inf
+
+
 def runs_in_time(spec: Mapping[str, Any], begun: float, budget_seconds: float) -> float:
     """Training runs that the time of a campaign, begun at a Unix time, holds in all, counted by those of a trial."""
-    seconds = spec["hours"] * 3600
-    if until := spec.get("until"):
-        seconds = min(seconds, max(datetime.datetime.fromisoformat(until).timestamp() - begun, 0.0))
+    seconds = min(spec["hours"] * 3600, max(end_of(spec) - begun, 0.0))
     return float(seconds * spec.get("parallel", 1) / spec.get("replicates", 1) / budget_seconds)

@@ -75,10 +75,11 @@ def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
     file.write_text(
         'environment = "cartpole"\ntrials = 3\nhours = 1\ncrash_share = 0.5\n[advanced]\npatience = 2\n'
         'rule = "greedy"\n[advanced.overrides]\ndevice = "cuda"\nbudget_seconds = 9\n'
+        "[advanced.cancel_options]\nbest = 0.5\n"
     )
     settings = ["device=cpu", "proposer.startup=3"]
-    assert spec(**stated(str(file), trials=9, hours=None, patience=4, rule="greedy", settings=settings)) == spec(
-        trials=9, hours=1, rule="greedy", patience=4, crash_share=0.5, options={"startup": 3},
+    assert spec(**stated(str(file), trials=9, hours=None, patience=4, rule="greedy", cancel="none", settings=settings)) == spec(
+        trials=9, hours=1, rule="greedy", cancel="none", patience=4, crash_share=0.5, options={"startup": 3},
         overrides={"device": "cpu", "budget_seconds": 9},
     )  # fmt: skip
 
