@@ -23,7 +23,7 @@ from tasks import describe
 from tasks.describe import caution, headline, in_short, mean_of, outcome, where
 from tasks.numbers import number
 from tasks.rules import Rule
-from tasks.sandbox.progress import parse_report, value_of
+from tasks.sandbox.progress import numbers, parse_report
 from tasks.spending import money, spent
 from tasks.stats.certificate import Certificate, level, shipped
 from tasks.stats.champion import run_sd, utility
@@ -400,7 +400,7 @@ def _newest_report(path: Path, metric: str) -> tuple[float, float | None] | None
         return None
     elapsed = value = None
     for report in filter(None, map(parse_report, lines)):
-        elapsed, value = value_of({"metrics": report}, "elapsed", elapsed), value_of(report, metric, value)
+        elapsed, value = numbers(report).get("elapsed", elapsed), numbers(report.get("metrics")).get(metric, value)
     return None if elapsed is None else (elapsed, value)
 
 

@@ -84,8 +84,9 @@ def judge_run(
     confinement.give(place.judged, isolation.level)
     command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed, use, block))
     directory = place.workspace if judge.runs_in == "workspace" else environment.folder
+    began = time.monotonic()
     try:
-        with slot.timed("judge"), Program(
+        with Program(
             command, cwd=directory, log=place.judge_log, marker=marker, level=isolation.level,
             view=view(environment, place), limits=environment.limits, pipes=True, slot=slot,
         ) as program:  # fmt: skip
@@ -102,6 +103,7 @@ def judge_run(
                 score = Score.missing(f"{why}\n{tail}".rstrip() + remedy, environment.higher_is_better)
     except NotAProgram as wrong:
         score = Score.missing(str(wrong), environment.higher_is_better)
+    slot.used("judge", time.monotonic() - began)
     # In a sandbox nothing can have changed, and hashing a large checkpoint takes seconds.
     changed = changed_since(place, run) if isolation.level == "none" else None
     reason = changed or _invalid(score, environment)
@@ -170,9 +172,8 @@ def check(environment: Environment) -> None:
 
 REPORTED = "reported/"
 """Beginning of the name of a metric that nothing here has measured."""
-LAST_WORDS, REASON = 2**20, 2_000
-"""Bytes read after an evaluation command has ended, since a process that it left may print for ever; most characters of
-a reason."""
+REASON = 2_000
+"""Most characters of a reason."""
 
 
 class PipedCandidate:
@@ -211,17 +212,10 @@ class PipedCandidate:
         return self._take_until(line_end, limit, seconds).rstrip(b"\r\n")
 
     def wait(self) -> int:
-        self._program.process.stdin.close()  # type: ignore[union-attr]  # one that reads it is to see its end
-        while (status := self._program.poll(0)) is None:
-            if self._read(2**16):  # what it prints belongs in the log, and must not fill the pipe
-                self._program.note(bytes(self._pending))
-                self._pending.clear()
-            else:
-                self._program.poll(0.02)
-            self._check()
-        while len(self._pending) < LAST_WORDS and self._read(2**16):  # such as why it failed
-            pass
         self._program.note(bytes(self._pending))
+        self._program.listen()  # what it prints belongs in the log, and must not fill the pipe
+        while (status := self._program.poll(0.02)) is None:
+            self._check()
         return status
 
     def _take_until(self, complete: Callable[[bytearray], int | None], size: int, seconds: float) -> bytes:
@@ -263,7 +257,6 @@ class PipedCandidate:
             raise Misbehaved(late)
 
     def _ended(self) -> str:
-        for _ in range(50):  # the pipe closes a moment before the process can be collected
-            if (status := self._program.poll(0.02)) is not None:
-                return f"{self._program.describe(status)} under judgement"
-        return "closed its pipe under judgement"
+        status = self._program.wait(1.0)  # the pipe closes a moment before the process can be collected
+        words = "closed its pipe" if status is None else self._program.describe(status)
+        return f"{words} under judgement"

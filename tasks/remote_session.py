@@ -188,10 +188,7 @@ class RemoteSession(TrainingSession):
         new = endpoint.progress(key, path.stat().st_size if path.exists() else 0)
         with path.open("ab") as file:
             file.write(new)
-        known = -1
-        while known < self.progress.count:  # it reads a part at a time
-            known = self.progress.count
-            self.progress.read()
+        self.progress.read_all()
         if self.progress.ready and self.startup is None and running_since:
             self.startup = time.monotonic() - running_since
         self.passed(status.seconds)

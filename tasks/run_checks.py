@@ -20,7 +20,7 @@ from environments import Environment
 from environments.safe_open import open_below
 from environments.score import Score
 from tasks.sandbox import outputs
-from tasks.sandbox.progress import parse_report, value_of
+from tasks.sandbox.progress import numbers, parse_report
 from tasks.sandbox.reader import EditFailed, read
 from tasks.system import file_trees
 from tasks.trial import History, Proposal, Run
@@ -180,7 +180,6 @@ def _metrics(run_dir: Path) -> dict[int, Metrics]:
         data = file.read(PROGRESS_BYTES)
     found: dict[int, Metrics] = {}
     for report in filter(None, map(parse_report, data.splitlines())):
-        step, metrics = report.get("step"), report.get("metrics")
-        if isinstance(step, int) and isinstance(metrics, dict):
-            found[step] = {name: value for name in metrics if (value := value_of(report, name, None)) is not None}
+        if type(step := report.get("step")) is int and (metrics := numbers(report.get("metrics"))):
+            found[step] = metrics
     return found

@@ -127,13 +127,15 @@ def run_program(
         confinement.give(place.out, isolation.level)
         values = placeholders(environment, proposal.params, place.out, seed)
         values |= {"out": RemoteSession.out} if environment.remote else {}
-        with slot.timed("judge" if cut else "start"):  # a control belongs to the judgement
-            session.run(workspace.fill(environment.train_cmd, values), marker)
+        session.run(workspace.fill(environment.train_cmd, values), marker)
     except (EditFailed, NotAProgram) as failed:
         session.error = str(failed)
-    if not cut:
+    wall = time.monotonic() - before
+    if cut:  # a control belongs to the judgement
+        slot.used("judge", wall)
+    else:
         slot.used("train", session.seconds)
-        slot.used("start", -session.seconds)
+        slot.used("start", wall - session.seconds)
     failure = session.failure
     if failure and failure.retry and session.status == "crash" and _is_beyond_edits(environment):
         raise CannotStart(f"{failure.reason} (log: {place.log})")
@@ -202,7 +204,7 @@ class _Session(TrainingSession):
                 self._cancel(program)
                 self.seconds = time.monotonic() - ready
                 return "cancelled"
-        self.progress.read()
+        self.progress.read_all()
         if ready is None and self.progress.ready:  # it ended before the first poll
             ready, self.startup = program.started, 0.0
         if ready is not None:
@@ -226,7 +228,7 @@ class _Session(TrainingSession):
         grace = self.environment.grace_seconds
         if not program.terminate(grace):
             return f"did not stop within {grace:g} s of SIGTERM at the end of its budget, and was killed"
-        self.progress.read()
+        self.progress.read_all()
         status = program.poll(0)
         if status in (0, -signal.SIGTERM, 143):  # 143 is a shell's status when SIGTERM ended its child
             return None

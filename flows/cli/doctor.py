@@ -265,7 +265,8 @@ def cuda(environment: Environment) -> Check:
         capture_output=True, text=True, errors="replace",
     )  # fmt: skip
     if done.returncode:
-        return Check("bad", one_line(done.stderr[-300:], 300), "correct that, and try again")
+        why = one_line(done.stderr[-300:], 300) or f"status {done.returncode}"
+        return Check("bad", why, "correct that, and try again")
     return Check("ok", "prime-rl's torch computes on both GPUs")
 
 

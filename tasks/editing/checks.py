@@ -96,6 +96,8 @@ def _fixed(name: str, source: str) -> Iterator[tuple[int, str]]:
                 given += [(_name(node.func), first) for first in node.args[:1]]
             case ast.Assign():
                 given = [(_name(target), node.value) for target in node.targets]
+            case ast.AnnAssign():
+                given = [(_name(node.target), node.value or node)]
             case ast.Dict():
                 given = [(_name(key), value) for key, value in zip(node.keys, node.values, strict=True)]
         constant = {what for what, value in given if isinstance(value, ast.Constant) and value.value is not None}

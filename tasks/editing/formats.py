@@ -137,7 +137,7 @@ def _until(signs: str, lines: Iterator[str], length: int, where: str) -> tuple[s
 
 def _applied(before: str | None, block: Block, where: str) -> str:
     if not any(block.search) and not before:
-        return _joined(block.replace, True)
+        return "".join(f"{line}\n" for line in block.replace)
     if not block.search:
         raise EditFailed(f"{where}: SEARCH is empty, which makes a new file, and {block.name} is there already")
     if before is None:
@@ -154,11 +154,7 @@ def _applied(before: str | None, block: Block, where: str) -> str:
         )
     own = dict(zip(bare, lines[places[0] :], strict=False))  # of lines that stay, the file's own ends stay
     lines[places[0] : places[0] + len(bare)] = [own.get(line.rstrip(), line) for line in block.replace]
-    return _joined(lines, before.endswith("\n"))
-
-
-def _joined(lines: Sequence[str], ended: bool) -> str:
-    return "\n".join(lines) + "\n" * (ended and bool(lines))
+    return "\n".join(lines) + "\n" * (before.endswith("\n") and bool(lines))
 
 
 def _by_diff(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:

@@ -149,11 +149,9 @@ def place(folder: Path, name: str) -> Path:
 
 def text_of(folder: Path, name: str) -> str | None:
     """The text of a program's file that somebody else wrote, if it is a plain text of an allowed size; None without."""
-    path = place(folder, name)
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
+    if not (path := place(folder, name)).is_file():
         return None
+    status = path.stat()
     if status.st_mode & stat.S_IXUSR:
         raise EditFailed(f"the edit makes {name!r} executable: it may change text, nothing else")
     if status.st_size > FILE_LIMIT:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import pynvml
 
-GIB = 2**30
 GpuError = pynvml.NVMLError
 
 

@@ -14,7 +14,6 @@ import os
 import secrets
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -351,30 +350,20 @@ def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, st
     """
     marker = f"agent/{secrets.token_hex(8)}"
     own = {"TMPDIR": f"{log}.tmp", "NO_COLOR": "1", MARKER: marker}  # see tasks/sandbox/program.py
-    heard = b""
-    status: int | None = None
+    heard = bytearray()
     try:
         with Program(
             argv, cwd=cwd, log=log, marker=marker, level="none", view=VIEW, limits=LIMITS, pipes=True,
             variables={**variables, **own},
         ) as program:  # fmt: skip
-            given, pipe = program.process.stdin, program.process.stdout
-            assert given is not None and pipe is not None, "it is started with pipes"
-            given.close()
-            os.set_blocking(pipe.fileno(), False)
-            deadline = time.monotonic() + seconds
-            while status is None and time.monotonic() < deadline:
-                status = program.poll(LOOK_SECONDS)
-                while chunk := pipe.read(2**18):
-                    heard = (heard + chunk)[-KEPT:]
-                    program.note(chunk)
-            if status is None:
+            program.listen(heard)
+            if (status := program.wait(seconds)) is None:
                 failure = f"did not end within {seconds:g} s"
             else:
                 failure = f"{program.describe(status)}\n{program.tail()}".rstrip() if status else ""
     except (Stopped, NotAProgram) as wrong:
         failure = f"was stopped: {wrong}" if isinstance(wrong, Stopped) else str(wrong)
-    return failure, scrub_text(heard.decode(errors="replace"))
+    return failure, scrub_text(heard[-KEPT:].decode(errors="replace"))
 
 
 def _count(counts: Any, name: str) -> int:

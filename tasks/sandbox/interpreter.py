@@ -101,7 +101,8 @@ def _editable(prefixes: tuple[Path, ...], home: Path) -> tuple[Path, ...]:
         for file in sorted(site.glob("__editable__*.py")):
             if mapping := MAPPING.search(_text(file)):
                 packages |= dict.fromkeys(map(Path, ast.literal_eval(mapping[1]).values()))
-    return tuple(path for path in packages if path.exists() and not is_hidden(path))
+    found = (path if path.exists() else path.with_suffix(".py") for path in packages)
+    return tuple(path for path in found if path.exists() and not is_hidden(path))
 
 
 def _text(path: Path) -> str:

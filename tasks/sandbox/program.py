@@ -210,7 +210,6 @@ class Program:
         self.marker, self.slot, self.limits = marker, slot, limits
         self._told: dict[str, Any] = {}
         """All that its supervisor has reported."""
-        self._rest = b""
         self._samples: list[ResourceSample] = []
         self.started = self._looked = time.monotonic()
         self._scratch = log.with_name(log.name + ".tmp")
@@ -348,6 +347,14 @@ class Program:
         if self.process.returncode:
             self._end()
 
+    def listen(self, heard: bytearray | None = None) -> None:
+        """End its input, and take its standard output, where both are pipes, into its log from now on, and `heard`."""
+        given, pipe = self.process.stdin, self.process.stdout
+        assert given is not None and pipe is not None, "it is started with pipes"
+        given.close()
+        os.set_blocking(pipe.fileno(), False)
+        self._selector.register(pipe, selectors.EVENT_READ, heard)
+
     def note(self, chunk: bytes) -> None:
         """Add output to its log, such as what was read from a pipe elsewhere."""
         self._log.write(chunk)
@@ -425,10 +432,11 @@ class Program:
                 if not chunk:
                     self._selector.unregister(key.fileobj)
                 elif key.fileobj == self._report:
-                    *lines, self._rest = (self._rest + chunk).split(b"\n")
-                    for line in lines:
-                        self._told |= json.loads(line)  # only the supervisor holds the other end
+                    for line in chunk.splitlines():  # whole ones: only the supervisor holds the other end
+                        self._told |= json.loads(line)
                 else:
+                    if key.data is not None:
+                        key.data.extend(chunk)
                     self.note(chunk)
             if time.monotonic() >= deadline or (seconds and len(self._told) > known):
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from environments import safe_open
 from environments.judges import Misbehaved
@@ -70,6 +71,13 @@ class Progress:
                 raise Misbehaved(f"out/progress.jsonl line {self.count} is not a report: {shown!r}")
             self._take(report)
 
+    def read_all(self) -> None:
+        """Read all that is there by now: `read` takes a part at a time."""
+        known = -1
+        while known < self.count:
+            known = self.count
+            self.read()
+
     def _take(self, report: dict[str, object]) -> None:
         if isinstance(why := report.get("failed"), str):
             reason = one_line(why, REASON_CHARACTERS) or "failed, and gave no reason"
@@ -82,7 +90,7 @@ class Progress:
         step = report.get("step")
         if type(step) is int and 0 <= step < MOST_STEPS:
             self.steps = step
-        self.reported = value_of(report, self._metric, self.reported)
+        self.reported = numbers(report.get("metrics")).get(self._metric, self.reported)
         if self._budget_steps and self.steps is not None:
             self.passed(self.steps * TWENTIETHS // self._budget_steps)
 
@@ -100,10 +108,8 @@ def parse_report(line: bytes) -> dict[str, object] | None:
     return report if is_numeric or speaks or report.get("ready") is True else None
 
 
-def value_of(report: dict[str, object], metric: str, otherwise: float | None) -> float | None:
-    """A metric's value in a report; `otherwise` when it is missing or not a finite number."""
-    metrics = report.get("metrics")
-    value = metrics.get(metric) if isinstance(metrics, dict) else None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return otherwise
-    return float(value) if abs(value) <= 1e100 else otherwise  # nan compares as false; nothing larger can be drawn
+def numbers(found: Any) -> dict[str, float]:
+    """What of a report, or of its metrics, is a finite number, by name; nothing of what is no object."""
+    pairs = found.items() if isinstance(found, dict) else ()
+    # nan compares as false; nothing larger can be drawn
+    return {name: float(one) for name, one in pairs if type(one) in (int, float) and abs(one) <= 1e100}

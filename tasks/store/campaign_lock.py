@@ -36,7 +36,7 @@ def hold(ledger: Ledger, flow_run_id: str | None = None, **facts: object) -> Ite
     with left_alone(ledger, flow_run_id):
         if not _is_held_by(ledger, flow_run_id):
             stop_file.unlink(missing_ok=True)  # a person began this life: what stopped another no longer holds
-        before, killed = _lived(ledger)[0], orphans.end(ledger.campaign.campaign_id, followed=False)
+        before, killed = _lived(ledger)[0], orphans.end(ledger.campaign.campaign_id)
         who = {"identity": orphans.identity(os.getpid()), "host": platform.node(), "flow_run_id": flow_run_id}
         ledger.event("life", **who, spent_before=round(before, 3), **facts)
         if killed:

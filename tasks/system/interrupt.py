@@ -71,13 +71,11 @@ def deferred() -> Iterator[None]:
 @contextlib.contextmanager
 def asked() -> Iterator[None]:
     """Make every `check` raise while the block runs, as after a signal, so that other threads stop."""
-    before = _asked.is_set()
     _asked.set()
     try:
         yield
     finally:
-        if not before:
-            _asked.clear()
+        _asked.clear()
 
 
 def _note(number: int, frame: FrameType | None) -> None:

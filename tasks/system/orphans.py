@@ -48,18 +48,16 @@ def marked(value: str, variable: str = MARKER) -> list[psutil.Process]:
     return found
 
 
-def end(value: str, variable: str = MARKER, followed: bool = True) -> list[str]:
-    """Kill every process that `marked` finds, and those that they start meanwhile; their command lines. Supervisors,
-    which have no MARKER, are asked instead: they find even what has lost the variables. TimeoutError when some survive
-    for KILL_SECONDS (they hang in the kernel).
-
-    Args:
-        followed: Those too whose engine is another process that lives, as that of a copied campaign.
+def end(value: str, variable: str = MARKER) -> list[str]:
+    """Kill every process that `marked` finds, and those that they start meanwhile; their command lines. Not those whose
+    engine is another process that lives, as that of a copied campaign. Supervisors, which have no MARKER, are asked
+    instead: they find even what has lost the variables. TimeoutError when some survive for KILL_SECONDS (they hang in
+    the kernel).
     """
     ended: dict[psutil.Process, str] = {}
     deadline = time.monotonic() + KILL_SECONDS
     # Who ends loses its variables before its files, so that each is waited for.
-    while left := {*filter(is_live, ended), *(one for one in marked(value, variable) if followed or not _engine(one))}:
+    while left := {*filter(is_live, ended), *(one for one in marked(value, variable) if not _engine(one))}:
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes {[process.pid for process in left]} of {value} survive SIGKILL")
         for process in left:

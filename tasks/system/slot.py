@@ -1,7 +1,6 @@
 """The part of a machine that a program runs on, as its sandbox needs it."""
 
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,14 +33,6 @@ class Slot:
 
     def used(self, work: Work, seconds: float) -> None:
         self.use[work] = max(round(self.use.get(work, 0.0) + seconds, 3), 0.0)
-
-    @contextmanager
-    def timed(self, work: Work) -> Iterator[None]:
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.used(work, time.monotonic() - began)
 
     @contextmanager
     def on_its_cores(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from environments.safe_open import open_below
-from tasks.sandbox.progress import PROGRESS_LIMIT, parse_report, value_of
+from tasks.sandbox.progress import PROGRESS_LIMIT, numbers, parse_report
 from tasks.store.campaign_lock import holder
 from tasks.store.ledger import Ledger
 from tasks.system.redact import scrub_text
@@ -130,16 +130,14 @@ def curves(progress: Path, start: int) -> list[MetricPoint]:
         reports.seek(0)
         lines = [*islice(iter(partial(reports.readline, LONGEST_LINE), b""), 0, None, every)]
     for report in filter(None, map(parse_report, lines)):
-        place: dict[str, object] = {"metrics": {"elapsed": 0, **report}}
-        metrics = report.get("metrics")
-        elapsed = value_of(place, "elapsed", -1.0) or 0.0
-        step = value_of(place, "step", -1.0 if "step" in report else elapsed) or 0.0
-        if not (0 <= elapsed <= LARGEST and 0 <= step <= LARGEST and isinstance(metrics, dict)):
+        place = numbers({"elapsed": 0, **report})
+        elapsed = place.get("elapsed", -1.0)
+        step = place.get("step", -1.0 if "step" in report else elapsed)
+        if not (0 <= elapsed <= LARGEST and 0 <= step <= LARGEST):
             continue
-        for name in metrics:
-            if (number := value_of(report, name, None)) is not None:
-                point = MetricPoint(key_of(name), number, start + milliseconds(elapsed), int(step))
-                found.setdefault(point.key, []).append(point)
+        for name, number in numbers(report.get("metrics")).items():
+            point = MetricPoint(key_of(name), number, start + milliseconds(elapsed), int(step))
+            found.setdefault(point.key, []).append(point)
     kept = list(found.values())[:CURVES]
     each = min(CURVE_POINTS, POINTS // max(len(kept), 1))
     # At equal distances, the last one included: MLflow's table shows it.

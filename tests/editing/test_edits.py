@@ -172,6 +172,8 @@ def test_what_python_would_not_take_is_told_with_its_place(source: str, why: str
     ("line", "is_fixed"),
     [
         ("torch.manual_seed(0)", True),
+        ("seed: int = 3", True),
+        ("seed: int", False),
         ("env.reset(seed=3)", True),
         ("seed = 3", True),
         ("config['seed'] = 3", True),

@@ -156,7 +156,8 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "src/with_problem/__init__.py").touch()
     (folder / "src/with_problem/inner/environment.toml").touch()
     (packages / "lander.pth").write_text(f"import sys\n{folder}/src\n")
-    hook = f"MAPPING: dict[str, str] = {{'hooked': '{folder}/src/hooked'}}\n"
+    (folder / "src/one_file.py").touch()
+    hook = f"MAPPING: dict[str, str] = {{'hooked': '{folder}/src/hooked', 'one_file': '{folder}/src/one_file'}}\n"
     (packages / "__editable___hooked_1_0_finder.py").write_text(hook)
     for parent in (folder, *folder.parents):
         if parent.owner() == folder.owner() and parent != Path("/"):
@@ -180,7 +181,7 @@ def test_its_files_tell_what_it_needs_it_is_asked_about_and_one_that_is_none_is_
     for named in (theirs / "venv", theirs / "venv/bin/python"):
         found = interpreter_of(str(named))
         assert found.executable == theirs / "venv/bin/python"
-        assert set(found.editable) == {theirs / "src/lander_tools", theirs / "src/hooked"}
+        assert set(found.editable) == {theirs / f"src/{name}" for name in ("lander_tools", "hooked", "one_file.py")}
         assert found.listed(found.editable) == [theirs / "src"] and found.listed(()) == []
         assert Path(sys.base_prefix) in found.prefixes
     assert interpreter_of("") is OWN
