@@ -118,7 +118,9 @@ def measure(rounds: int, steps: int) -> Figures:
 
 def prepared(program: Path, folder: Path) -> Path:
     """What training reads, as the recipe makes it."""
-    (folder / "settings.json").write_text(json.dumps({"steps": WARM_UP}))
+    recipe = environments.load(program.parent, {"prepare.settings.steps": WARM_UP}).prepare
+    assert recipe is not None
+    (folder / "settings.json").write_text(json.dumps(recipe.settings))
     helpers = program.parent.parent / "helpers"
     environment = variables() | {"PYTHONPATH": str(helpers)}
     subprocess.run([sys.executable, str(program), str(folder)], check=True, stdout=subprocess.PIPE, env=environment)

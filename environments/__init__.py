@@ -266,7 +266,14 @@ def table_of(
     variants = table.pop(VARIANTS, {})
     if not isinstance(variants, dict) or not isinstance(own := variants.get(name, {}), dict):
         raise Refused(f"{folder / FILE}: {VARIANTS}: must be tables of dotted keys, by name, got {variants!r}")
+    recipe = table.get("prepare")
+    settings = recipe.get("settings") if isinstance(recipe, dict) else None
     for key, value in {**own, **(overrides or {})}.items():
+        if isinstance(settings, dict) and key.startswith("prepare.settings."):  # or a recipe may overlook it
+            setting = key.split(".")[2]
+            plugins.require(setting, [*settings], "setting", f"{folder / FILE}: prepare.settings")
+            if key == f"prepare.settings.{setting}" and isinstance(value, str) != isinstance(settings[setting], str):
+                raise Refused(f"{folder / FILE}: {key} must be like {settings[setting]!r}, got {value!r}")
         lay_over(table, key, value)
     return table
 

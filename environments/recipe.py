@@ -40,7 +40,9 @@ class Recipe(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
         beside = Path(self.program).parent  # where the program imports them from
         for helper in self.helpers:
             plugins.require(helper, plugins.names(HELPERS), "helper", f"{folder}: [prepare] helpers")
-            yield plugins.folder(HELPERS) / f"{helper}.py", (beside / f"{helper}.py").as_posix()
+            name = (beside / f"{helper}.py").as_posix()
+            frozen = folder / name  # with a campaign, which goes on with the one that it began with
+            yield frozen if frozen.is_file() else plugins.folder(HELPERS) / f"{helper}.py", name
 
     def digest(self, folder: Path) -> str:
         """Digest of the recipe's files and settings, 16 hexadecimal digits. Raises Refused."""

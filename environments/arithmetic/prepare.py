@@ -1,6 +1,6 @@
 """Makes the questions, and the base model that training starts from: `python prepare.py FOLDER`.
 
-FOLDER/settings.json says how (`Settings`). A question is a sum of one-digit numbers, "3+7+5+2". The base is a language
+FOLDER/settings.json says how. A question is a sum of one-digit numbers, "3+7+5+2". The base is a language
 model of some 100,000 weights that was shown worked answers: each running sum and then the total, "10,15=17". A share of
 what it saw were lazy guesses, "=21", and now and then a worked sum slipped by one. So it has learned to add, and bad
 habits with it: what reinforcement can bring out.
@@ -13,8 +13,8 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from making import SPLITS, Row, identity, run, settings_of, write
@@ -36,24 +36,6 @@ IGNORED = -100
 """The label of a token that the loss leaves out."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The keys of settings.json."""
-
-    terms: int = 4
-    """Numbers in a question, two at least."""
-    lazy: float = 0.35
-    """Share of answers that guess without working it out."""
-    slips: float = 0.06
-    """Probability that a running sum is off by one."""
-    steps: int = 300
-    """Optimiser steps of the supervised warm-up, on a cosine schedule."""
-    batch_size: int = 128
-    """Answers per step."""
-    learning_rate: float = 4e-3
-    seed: int = 0
-
-
 def questions(terms: int) -> Iterator[Row]:
     """Every question of so many one-digit numbers; the same 10,000 of them where there are more."""
     many = 10**terms
@@ -72,7 +54,7 @@ def split(rows: Iterator[Row]) -> dict[str, list[Row]]:
     return {name: sorted(part, key=lambda row: row["id"]) for name, part in parts.items()}
 
 
-def demonstration(question: str, draw: random.Random, settings: Settings) -> str:
+def demonstration(question: str, draw: random.Random, settings: SimpleNamespace) -> str:
     """An answer as the base is shown it: worked out, with slips, or guessed."""
     most = 9 * settings.terms
 
@@ -118,7 +100,7 @@ def untrained(words: PreTrainedTokenizerFast) -> PreTrainedModel:
     return Qwen2ForCausalLM(config)
 
 
-def warm_up(model: PreTrainedModel, words: PreTrainedTokenizerFast, asked: list[str], how: Settings) -> None:
+def warm_up(model: PreTrainedModel, words: PreTrainedTokenizerFast, asked: list[str], how: SimpleNamespace) -> None:
     """Show the model `how.steps` batches of answers; only answers count in the loss."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
@@ -148,7 +130,7 @@ def warm_up(model: PreTrainedModel, words: PreTrainedTokenizerFast, asked: list[
     model.eval()
 
 
-def base(folder: Path, asked: list[str], how: Settings) -> None:
+def base(folder: Path, asked: list[str], how: SimpleNamespace) -> None:
     """Train the base model on questions of training alone, and save it as a Hugging Face folder."""
     import torch
 
@@ -162,7 +144,7 @@ def base(folder: Path, asked: list[str], how: Settings) -> None:
 
 
 def main(folder: Path) -> None:
-    how = settings_of(Settings, folder)
+    how = settings_of(folder)
     parts = split(questions(how.terms))
     write(folder, parts["train"], {name: parts[name] for name in SPLITS})
     base(folder / "data" / "base", [row["question"] for row in parts["train"]], how)

@@ -13,12 +13,11 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from types import SimpleNamespace
+from typing import Any
 
 Row = dict[str, Any]
-S = TypeVar("S")
 MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
 """No weights in other formats, which can run code when they are loaded, and no programs."""
 SPLITS = ("search", "confirm", "report")
@@ -26,17 +25,6 @@ SPLITS = ("search", "confirm", "report")
 
 class CannotPrepare(Exception):
     """Why, with the remedy."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """The origin of a model or a dataset."""
-
-    kind: str
-    """`model` or `dataset`, which is also the key of settings.json that names it."""
-    name: str
-    revision: str
-    """Of the hub; a folder has none."""
 
 
 def run(name: str, main: Callable[[Path], None]) -> None:
@@ -47,16 +35,9 @@ def run(name: str, main: Callable[[Path], None]) -> None:
         sys.exit(f"{name} cannot be prepared: {reason}")
 
 
-def settings_of(cls: type[S], folder: Path) -> S:
-    """FOLDER/settings.json as a dataclass of settings. Raises CannotPrepare: an unknown key, or another type."""
-    stated = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
-    defaults = vars(cls())
-    for key, value in stated.items():
-        if key not in defaults:
-            raise CannotPrepare(f"prepare.settings.{key}: unknown key. Available: {', '.join(sorted(defaults))}")
-        if type(value) is not type(defaults[key]) and (type(value), type(defaults[key])) != (int, float):
-            raise CannotPrepare(f"prepare.settings.{key} must be like {defaults[key]!r}, got {json.dumps(value)}")
-    return cls(**stated)
+def settings_of(folder: Path) -> SimpleNamespace:
+    """FOLDER/settings.json: what [prepare.settings] states, and no other key (environments/__init__.py)."""
+    return SimpleNamespace(**json.loads((folder / "settings.json").read_text(encoding="utf-8")))
 
 
 def identity(question: str) -> str:
@@ -113,38 +94,37 @@ def write(folder: Path, train: Sequence[Row], judge: Mapping[str, Sequence[Row]]
         (folder / name).write_text(lines, encoding="utf-8")
 
 
-def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[str, Any]]:
+def dataset_rows(name: str, revision: str, files: Sequence[str], plain: str) -> list[dict[str, Any]]:
     """The rows of Parquet files of a dataset, or of the JSONL file `plain` that a folder may hold in their stead."""
-    if place.name.startswith("/") and (own := Path(place.name, plain)).is_file():
+    if name.startswith("/") and (own := Path(name, plain)).is_file():
         return [json.loads(line) for line in own.read_text(encoding="utf-8").split("\n") if line.strip()]
-    folder = _found(place, files, files)
+    folder = _found("dataset", name, revision, files, files)
     from pyarrow import parquet
 
     return [row for file in files for row in parquet.read_table(folder / file).to_pylist()]
 
 
-def base_model(place: Place, folder: Path) -> None:
+def base_model(name: str, revision: str, folder: Path) -> None:
     """Put a model's files into `folder`. Raises CannotPrepare: it cannot be had, or is not whole."""
-    source = _found(place, MODEL_FILES, ("config.json", "tokenizer_config.json", "tokenizer.json", "*.safetensors"))
+    needed = ("config.json", "tokenizer_config.json", "tokenizer.json", "*.safetensors")
+    source = _found("model", name, revision, MODEL_FILES, needed)
     folder.mkdir(parents=True)
     for file in sorted({file for pattern in MODEL_FILES for file in source.glob(pattern)}):
         shutil.copyfile(file, folder / file.name)  # what a cache holds are links
 
 
-def _found(place: Place, files: Sequence[str], needed: Sequence[str]) -> Path:
+def _found(kind: str, place: str, revision: str, files: Sequence[str], needed: Sequence[str]) -> Path:
     """The folder with its files: itself, or that of the machine's cache of the hub, into which what is missing is
     downloaded. Raises CannotPrepare: it cannot be had, or a file that is needed is not there.
     """
-    what, folder = f"{place.kind} {place.name!r}", Path(place.name)
-    remedy = f"set prepare.settings.{place.kind} to a folder with the same files"
-    if not place.name.startswith("/"):
-        named = f"{place.name}{'' if place.kind == 'model' else ' --repo-type dataset'} --revision {place.revision}"
+    what, folder = f"{kind} {place!r}", Path(place)
+    remedy = f"set prepare.settings.{kind} to a folder with the same files"
+    if not place.startswith("/"):
+        named = f"{place}{'' if kind == 'model' else ' --repo-type dataset'} --revision {revision}"
         remedy = f"run `hf download {named}` where there is a network and bring that cache here, or {remedy}"
         try:
             hub, listed = importlib.import_module("huggingface_hub"), list(files)
-            folder = Path(
-                hub.snapshot_download(place.name, repo_type=place.kind, revision=place.revision, allow_patterns=listed)
-            )
+            folder = Path(hub.snapshot_download(place, repo_type=kind, revision=revision, allow_patterns=listed))
         except Exception as failed:  # whatever the hub and the network raise
             said = f"{type(failed).__name__}: {(str(failed).strip().splitlines() or [''])[0][:300]}"
             raise CannotPrepare(f"{what} could not be fetched ({said}): {remedy}") from failed

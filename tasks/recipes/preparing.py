@@ -184,6 +184,11 @@ def _run(recipe: Recipe, limits: Limits, staging: Path, runs: Path, log: Path, m
     texts, made = staging / "texts", staging / "made"
     # With the network, it runs as the user, who owns the cache.
     level = next(level for level in working() if not (recipe.network and confinement.owner(level) is not None))
+    if level == "none" != working()[0]:
+        raise Refused(
+            "as root, a recipe with network = true needs Landlock, which this kernel lacks: run it as another user, or "
+            "fetch what it needs first and set prepare.network = false"
+        )
     given = tuple(paths_in(recipe.settings))
     check_given(level, runs, given)
     caches = shared(os.environ) if recipe.network else {}

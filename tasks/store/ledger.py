@@ -364,6 +364,9 @@ def freeze(environment: Environment, path: Path) -> None:
         raise Refused(f"{fact} (limit {FREEZE_LIMIT >> 20} MiB): keep data elsewhere, and list its path under readable")
     for file in content:
         _copy(file, path / "environment" / file.relative_to(environment.folder))
+    for source, name in environment.prepare.texts(environment.folder) if environment.prepare else ():
+        if not (path / "environment" / name).exists():  # a helper
+            _copy(source, path / "environment" / name)
     for source, name in workspace.baseline_files(environment):
         _copy(source, path / "program" / name)
     (path / "program").mkdir(exist_ok=True)

@@ -247,18 +247,6 @@ def source(name: str, data: Path) -> str:
     return name
 
 
-def alone(local: bool) -> Path:
-    """Before libraries are imported: no telemetry, caches in a scratch folder, and offline if `local`."""
-    scratch = Path(tempfile.mkdtemp(prefix="grpo-"))
-    off = ("HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK", "DISABLE_MLFLOW_INTEGRATION")
-    caches = ("HF_DATASETS_CACHE", "HF_MODULES_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-    os.environ |= dict.fromkeys(off, "true") | {name: str(scratch / name.lower()) for name in caches}
-    os.environ |= {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
-    if local:
-        os.environ["HF_HUB_OFFLINE"] = "1"
-    return scratch
-
-
 def load(name: str, params: Params) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dtype]:
     """The model to train, in 32 bits since 16 round its small steps away; its tokenizer; its original number format."""
     import torch
@@ -342,7 +330,10 @@ def train(config: Config, progress: ProgressFile) -> None:
     assert isinstance(progress.budget, InterruptibleBudget)
     params, budget, data = Params.parse(config["params"]), progress.budget, Path(config["data"] or "no data")
     name = source(params.model, data)
-    scratch = alone(local=Path(name).is_dir())
+    # Before libraries are imported; what they cache lies in the program's own home.
+    os.environ |= {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if Path(name).is_dir():
+        os.environ["HF_HUB_OFFLINE"] = "1"
     ask, score = declared()
     rows = questions(data / "train.jsonl", ask)
 
@@ -368,7 +359,7 @@ def train(config: Config, progress: ProgressFile) -> None:
 
     # TRL generates once per batch, and saves and reports nothing itself.
     settings = GRPOConfig(
-        output_dir=str(scratch), report_to="none", push_to_hub=False, save_strategy="no", disable_tqdm=True,
+        output_dir=tempfile.gettempdir(), report_to="none", push_to_hub=False, save_strategy="no", disable_tqdm=True,
         logging_steps=1, logging_nan_inf_filter=False, log_completions=False,
         seed=config["seed"], use_cpu=not cuda, dataloader_pin_memory=cuda,
         bf16=cuda and torch.cuda.is_bf16_supported(),
@@ -435,7 +426,6 @@ def train(config: Config, progress: ProgressFile) -> None:
         raise Failed(f"diverged: after step {budget.step} the model gives no probabilities") from error
     reporter.report()
     save(Path(config["out"]), model, words, form if cuda else torch.float32)  # rounded, small updates would be lost
-    shutil.rmtree(scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,9 @@ import pytest
 
 import environments
 from environments.judges._taskset import Taskset
+from environments.plugins import Refused
 from tasks.importing._original import flat
+from tasks.store.ledger import freeze
 from tasks.trainers import prime_rl
 from tasks.trainers.prime_rl import Settings, as_tables
 from tests.support.web import Handler, serving
@@ -69,9 +71,9 @@ def words(number: int, answer: str | None = None) -> dict[str, str]:
 def prepared(name: str, folder: Path, settings: dict[str, object]) -> str:
     """Run a recipe as the engine does: what it said when it failed."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "settings.json").write_text(json.dumps(settings))
     recipe, texts = environments.named(name, HERE).prepare, folder.with_name(f"{folder.name}-texts")
     assert recipe is not None
+    (folder / "settings.json").write_text(json.dumps(recipe.settings | settings))
     texts.mkdir()
     for path, called in recipe.texts(environments.find(name)):
         shutil.copyfile(path, texts / called)
@@ -145,7 +147,6 @@ def test_a_recipe_makes_its_questions_from_local_files_and_a_seed(name: str, tmp
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"serach": 1}, "prepare.settings.serach: unknown key. Available: confirm, curve, dataset, dataset_revision,"),
         ({"dataset": "/nowhere"}, "dataset '/nowhere' has no main/test-00000-of-00001.parquet: set prepare"),
         ({"search": 19}, "20 questions are too few for 19 to search, 4 to confirm and the rest to report: set"),
         ({"model": "/tmp"}, "model '/tmp' has no config.json"),
@@ -154,12 +155,27 @@ def test_a_recipe_makes_its_questions_from_local_files_and_a_seed(name: str, tmp
 def test_a_recipe_that_cannot_be_followed_says_why(tmp_path: Path, settings: dict[str, object], why: str) -> None:
     for part in ("test", "train"):
         lines(tmp_path / "data" / f"{part}.jsonl", [words(number) for number in range(20)])
-    said = {"dataset": str(tmp_path / "data"), "search": 6, "confirm": 4, **settings}
+    recipe, stated = module("gsm8k", "prepare.py"), environments.named("gsm8k", HERE).prepare
+    assert stated is not None
+    said = stated.settings | {"dataset": str(tmp_path / "data"), "search": 6, "confirm": 4} | settings
     (tmp_path / "settings.json").write_text(json.dumps(said))
-    recipe = module("gsm8k", "prepare.py")
     with pytest.raises(recipe.CannotPrepare) as refused:
         recipe.main(tmp_path)
     assert str(refused.value).startswith(why)
+
+
+def test_a_setting_that_no_recipe_knows_or_that_is_no_number_is_refused() -> None:
+    for name, value, why in (("serach", 1, "unknown setting 'serach'"), ("search", "some", "must be like 500")):
+        with pytest.raises(Refused, match=why):
+            environments.named("gsm8k_one_gpu", {f"prepare.settings.{name}": value})
+
+
+def test_a_campaign_goes_on_with_the_helpers_that_its_recipe_began_with(tmp_path: Path) -> None:
+    arithmetic = environments.named("arithmetic", HERE)
+    freeze(arithmetic, tmp_path)
+    recipe, frozen = arithmetic.prepare, tmp_path / "environment"
+    assert recipe is not None and recipe.digest(frozen) == recipe.digest(arithmetic.folder)
+    assert all(path.is_relative_to(frozen) for path, _ in recipe.texts(frozen))
 
 
 RIGHT = [
@@ -255,7 +271,7 @@ def test_the_taskset_calls_right_what_ends_with_the_right_total() -> None:
 
 @pytest.mark.skipif(not importlib.util.find_spec("reasoning_gym"), reason="reasoning_gym is not installed")
 def test_questions_of_reasoning_gym_have_its_own_scorers_and_what_cannot_be_asked_is_refused(tmp_path: Path) -> None:
-    few: dict[str, Any] = {"train": 8, "search": 4, "confirm": 4, "report": 4, "model": "/no-model"}
+    few: dict[str, Any] = {"options": {}, "train": 8, "search": 4, "confirm": 4, "report": 4, "model": "/no-model"}
     asking = few | {"dataset": "countdown", "options": {"max_numbers": 5}, "instruction": "Answer in <answer> tags."}
     assert "'/no-model' has no config.json" in prepared("reasoning_gym", tmp_path / "made", asking), "as the last step"
     file = tmp_path / "made/judge/search.jsonl"

@@ -4,7 +4,7 @@ import json
 import random
 from pathlib import Path
 
-from making import SPLITS, Place, base_model, distinct, identity, run, split, write
+from making import SPLITS, base_model, distinct, identity, run, split, write
 
 
 def questions(many: int) -> list[dict[str, str]]:
@@ -22,7 +22,7 @@ def main(folder: Path) -> None:
     rows = questions(settings["questions"])
     tenth = len(rows) // 10
     write(folder, train=rows[3 * tenth :], judge=split(rows[: 3 * tenth], dict.fromkeys(SPLITS, tenth)))
-    base_model(Place("model", settings["model"], settings["model_revision"]), folder / "data" / "base")
+    base_model(settings["model"], settings["model_revision"], folder / "data" / "base")
 
 
 if __name__ == "__main__":
