@@ -188,6 +188,8 @@ class RemoteSession(TrainingSession):
         new = endpoint.progress(key, path.stat().st_size if path.exists() else 0)
         with path.open("ab") as file:
             file.write(new)
+            if file.tell() > self.environment.limits.file_gb * 2**30:  # an endpoint may repeat itself for ever
+                raise TrialFault("its reports are larger than limits.file_gb")
         self.progress.read_all()
         if self.progress.ready and self.startup is None and running_since:
             self.startup = time.monotonic() - running_since

@@ -121,7 +121,7 @@ def _side(arm: str, name: str, text: str, wanted: Set[str], folder: Path, projec
     content = (folder / text).read_bytes() if is_file else text.encode()
     try:
         table = _parsed(content) if not is_file or text.endswith((".json", ".yaml", ".yml")) else None
-    except yaml.YAMLError as wrong:
+    except (yaml.YAMLError, ValueError, RecursionError) as wrong:
         raise Refused(f"{text}: {wrong}") from wrong
     values, params = table if isinstance(table, dict) else {}, dict[str, Value]()
     for key in sorted(wanted):

@@ -1,21 +1,20 @@
 """Importing: another tool's problem as an environment of ours. One importer per tool, one file each.
 
-An importer maps what is of its kind to the files of an environment's folder. It reads the original and runs nothing of
+An importer is a function `read`: it maps what is of its kind to the files of an environment's folder, says of any other
+place why it is not of its kind, and refuses what is and cannot be converted. It reads the original and runs nothing of
 it; whoever asked writes the folder. To add one, put a file like this into the package:
 
-    class Makefiles(Importer):
+    def read(place: str) -> Imported | str:
         \"\"\"A folder with a Makefile whose target `train` trains.\"\"\"
-
-        def read(self, place: str) -> Imported | str:
-            if not (Path(place) / "Makefile").is_file():
-                return "no Makefile in it"
-            origin = "a Makefile"
-            return Imported(name="made", origin=origin, files={FILE: environment_toml({...}, origin)})
+        if not (Path(place) / "Makefile").is_file():
+            return "no Makefile in it"
+        origin = "a Makefile"
+        return Imported(name="made", origin=origin, files={FILE: environment_toml({...}, origin)})
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +55,6 @@ class Imported:
     """Options of `nightshift run` that fit: `("--proposer", "random")`."""
 
 
-class Importer(ABC):
-    """A tool whose problems can be imported. Its docstring says what it reads, in a line."""
-
-    @abstractmethod
-    def read(self, place: str) -> Imported | str:
-        """The environment of `place` (a folder, a file or a URL), or why it is not of this kind.
-
-        Raises:
-            Refused: it is of this kind, and cannot be converted.
-        """
-
-
 def imported(place: str) -> Imported:
     """What the importer of a folder, file or URL makes of it.
 
@@ -79,7 +66,7 @@ def imported(place: str) -> Imported:
         raise Refused(f"there is no {place}: give a file, a folder or the URL of a storage")
     reasons = []
     for name in plugins.names(PACKAGE):
-        read = plugins.load(PACKAGE, name, Importer)().read(place)  # type: ignore[type-abstract]
+        read: Imported | str = import_module(f"{PACKAGE}.{name}").read(place)
         if isinstance(read, Imported):
             return replace(read, left=(*read.left, RESULTS)) if Path(place, RESULTS.theirs).is_file() else read
         reasons.append(f"  {name}: {read}")

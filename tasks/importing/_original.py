@@ -80,7 +80,7 @@ def yaml_table(path: Path, *required: str, inside: str = "") -> Table | str:
         return "no YAML file"
     try:
         content = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as wrong:
+    except (yaml.YAMLError, ValueError, RecursionError) as wrong:  # such as a month that there is not
         return f"{path} is not YAML: {' '.join(str(wrong).split())}"
     missing = [key for key in required if key not in content] if isinstance(content, dict) else ["table"]
     return f"{path.name} has no {', no '.join(missing)} at its top" if missing else Table(content, path)
@@ -105,6 +105,8 @@ def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         if PASSED_OVER & {*name.parts} or any(part.startswith(".") for part in name.parts):
+            continue
+        if (folder / name.parts[0] / "pyvenv.cfg").is_file():  # a virtual environment, whatever its name
             continue
         is_link = path.is_dir() and path.is_symlink()  # into which nobody goes
         is_large = path.is_file() and path.stat().st_size > LARGEST_BYTES
@@ -133,7 +135,10 @@ def literal(node: ast.expr | None, kind: str = "") -> Literal | None:
     """A literal, or arithmetic such as `int(1e6)`, as a value; None if it is anything else. (kind: of a number)"""
     if node is None or not all(isinstance(part, ARITHMETIC) for part in ast.walk(node)):
         return None
-    with suppress(ArithmeticError, TypeError, ValueError, NameError):
+    powers = [part.right for part in ast.walk(node) if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Pow)]
+    if not all(re.fullmatch(r"-?\d{1,2}(\.\d+)?", ast.unparse(exponent)) for exponent in powers):
+        return None  # which may take for ever
+    with suppress(ArithmeticError, TypeError, ValueError, NameError, MemoryError):
         value = eval(compile(ast.Expression(node), "", "eval"), {"__builtins__": KINDS})  # which know no other name
         is_other = kind in KINDS and type(value) in KINDS.values()
         return KINDS[kind](value) if is_other else value if isinstance(value, Literal) else None
@@ -164,7 +169,7 @@ class Options(NamedTuple):
 
 
 def options(tree: ast.Module) -> Options:
-    """The options of a script: a dataclass of its own that `tyro.cli` reads, or argparse's and `init(config={...})`."""
+    """The options of a script: a dataclass of its own that `tyro.cli` reads, or argparse's."""
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     given = [ast.unparse(call.args[0]) for call in calls(tree, "cli") if call.args]
     name = next((one for one in given if one in classes), "")

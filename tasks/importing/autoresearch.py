@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _parameters, _runner
+from tasks.importing import Imported, Term, _original, _parameters, _runner
 from tasks.importing._original import REPOSITORY
 
 SCRIPT, INSTRUCTIONS = "train.py", "program.md"
@@ -41,64 +41,62 @@ def {POLICY}(agent, device="cpu", *args, **options):
 """
 
 
-class Autoresearch(Importer):
+def read(place: str) -> Imported | str:
     """A folder with train.py beside prepare.py and program.md, or beside evaluate.py with evaluate_policy."""
-
-    def read(self, place: str) -> Imported | str:
-        folder = Path(place)
-        if (folder / "config.yaml").is_file():
-            return "it has a config.yaml, so it is of another kind"
-        is_played = (folder / EVALUATE).is_file() and f"def {POLICY}(" in _original.read_text(folder / EVALUATE)
-        wanted = [SCRIPT] if is_played else [SCRIPT, PREPARE, INSTRUCTIONS]
-        if missing := [name for name in wanted if not (folder / name).is_file()]:
-            return f"no {', no '.join(missing)} in it"
-        harness = EVALUATE if is_played else PREPARE
-        texts = [_original.read_text(folder / name) for name in (SCRIPT, harness)]
-        trees = [_original.parsed(folder / name) for name in (SCRIPT, harness)]
-        if harness.removesuffix(".py") not in _original.imports(trees[0]):
-            raise Refused(
-                f"{folder}: {SCRIPT} imports no {harness.removesuffix('.py')}, so it may not be what is edited "
-                "and run: write an environment.toml for it (docs/environments.md)"
-            )
-        page = folder / INSTRUCTIONS
-        instructions = _original.read_text(page) if page.is_file() else ""
-        constants, frozen = map(_original.constants, trees)
-        space, seeds = _parameters.guesses(constants), [name for name in constants if _parameters.is_seed(name)]
-        metric, direction = ("return", "maximize") if is_played else _score(page, instructions)
-        needs_hub = any(HUGGING_FACE & _original.imports(tree) for tree in trees)
-        # The hub's token lies beside its cache and stays out of reach.
-        hub = [str(Path(os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface", "hub"))] if needs_hub else []
-        named = {name for text in texts for name in CACHED.findall(text)} - {"huggingface"}
-        data = sorted(str(Path.home() / ".cache" / name) for name in named)  # a trial has a home of its own
-        clock = [name for name, value in frozen.items() if "TIME_BUDGET" in name and type(value) in (int, float)][:1]
-        files, left = _original.repository_files(folder)
-        left += [Term(each, "readable, and nothing is downloaded: fill it with the original") for each in (*data, *hub)]
-        keys: dict[str, Any] = {
-            "direction": direction, "startup_seconds": 120.0, "grace_seconds": GRACE_SECONDS,
-            "readable": [*data, *hub], "space": space,
-        }  # fmt: skip
-        if clock:
-            keys["budget_seconds"] = float(frozen[clock[0]])
-        if is_played:
-            keys |= {"required_calls": [POLICY], "requires": {"cloudpickle": "pip install cloudpickle"}}
-            files[f"{REPOSITORY}/{EVALUATE}"] = texts[1] + KEEP_AGENT
-        how = {
-            "command": ["${interpreter}", "${program}"], "at_end": "finish",
-            "own": dict.fromkeys(clock, "budget_seconds"), "constants": {SCRIPT: [*space, *seeds], harness: clock},
-            "links": {f"~/.cache/{Path(folder).name}": folder for folder in data},
-            "variables": {"HF_HUB_CACHE": hub[0], "HF_HUB_OFFLINE": "1"} if hub else {}, "printed": True,
-        }  # fmt: skip
-        return _runner.imported(
-            folder.resolve().name, f"a folder with {SCRIPT} and {harness}", SCRIPT, instructions,
-            program=folder / SCRIPT,
-            metric=metric,
-            how=how,
-            keys=keys,
-            control=_control(folder, texts[0], frozen) if is_played else None,
-            originals=files,
-            seeds=seeds,
-            left=left,
-        )  # fmt: skip
+    folder = Path(place)
+    if (folder / "config.yaml").is_file():
+        return "it has a config.yaml, so it is of another kind"
+    is_played = (folder / EVALUATE).is_file() and f"def {POLICY}(" in _original.read_text(folder / EVALUATE)
+    wanted = [SCRIPT] if is_played else [SCRIPT, PREPARE, INSTRUCTIONS]
+    if missing := [name for name in wanted if not (folder / name).is_file()]:
+        return f"no {', no '.join(missing)} in it"
+    harness = EVALUATE if is_played else PREPARE
+    texts = [_original.read_text(folder / name) for name in (SCRIPT, harness)]
+    trees = [_original.parsed(folder / name) for name in (SCRIPT, harness)]
+    if harness.removesuffix(".py") not in _original.imports(trees[0]):
+        raise Refused(
+            f"{folder}: {SCRIPT} imports no {harness.removesuffix('.py')}, so it may not be what is edited "
+            "and run: write an environment.toml for it (docs/environments.md)"
+        )
+    page = folder / INSTRUCTIONS
+    instructions = _original.read_text(page) if page.is_file() else ""
+    constants, frozen = map(_original.constants, trees)
+    space, seeds = _parameters.guesses(constants), [name for name in constants if _parameters.is_seed(name)]
+    metric, direction = ("return", "maximize") if is_played else _score(page, instructions)
+    needs_hub = any(HUGGING_FACE & _original.imports(tree) for tree in trees)
+    # The hub's token lies beside its cache and stays out of reach.
+    hub = [str(Path(os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface", "hub"))] if needs_hub else []
+    named = {name for text in texts for name in CACHED.findall(text)} - {"huggingface"}
+    data = sorted(str(Path.home() / ".cache" / name) for name in named)  # a trial has a home of its own
+    clock = [name for name, value in frozen.items() if "TIME_BUDGET" in name and type(value) in (int, float)][:1]
+    files, left = _original.repository_files(folder)
+    left += [Term(each, "readable, and nothing is downloaded: fill it with the original") for each in (*data, *hub)]
+    keys: dict[str, Any] = {
+        "direction": direction, "startup_seconds": 120.0, "grace_seconds": GRACE_SECONDS,
+        "readable": [*data, *hub], "space": space,
+    }  # fmt: skip
+    if clock:
+        keys["budget_seconds"] = float(frozen[clock[0]])
+    if is_played:
+        keys |= {"required_calls": [POLICY], "requires": {"cloudpickle": "pip install cloudpickle"}}
+        files[f"{REPOSITORY}/{EVALUATE}"] = texts[1] + KEEP_AGENT
+    how = {
+        "command": ["${interpreter}", "${program}"], "at_end": "finish",
+        "own": dict.fromkeys(clock, "budget_seconds"), "constants": {SCRIPT: [*space, *seeds], harness: clock},
+        "links": {f"~/.cache/{Path(folder).name}": folder for folder in data},
+        "variables": {"HF_HUB_CACHE": hub[0], "HF_HUB_OFFLINE": "1"} if hub else {}, "printed": True,
+    }  # fmt: skip
+    return _runner.imported(
+        folder.resolve().name, f"a folder with {SCRIPT} and {harness}", SCRIPT, instructions,
+        program=folder / SCRIPT,
+        metric=metric,
+        how=how,
+        keys=keys,
+        control=_control(folder, texts[0], frozen) if is_played else None,
+        originals=files,
+        seeds=seeds,
+        left=left,
+    )  # fmt: skip
 
 
 def _score(page: Path, instructions: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from environments import earlier_trials
 from environments.earlier_trials import EarlierTrial
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _runner
+from tasks.importing import Imported, Term, _runner
 from tasks.importing._original import REPOSITORY
 from tasks.importing._parameters import ConvertedParameter, choice, held, is_seed, number
 from tasks.system.redact import without_passwords
@@ -34,52 +34,50 @@ def objective(trial):
 PLACEHOLDER = f"{REPOSITORY}/objective.py is a placeholder: put your objective(trial) there, with what it imports"
 
 
-class OptunaStudy(Importer):
+def read(place: str) -> Imported | str:
     """An Optuna study: the URL of its storage, an SQLite file or a journal; `#NAME` names one of several studies."""
-
-    def read(self, place: str) -> Imported | str:
-        where = _parted(place)[0]
-        if "://" not in where and not _head(where).startswith((b"SQLite format 3", b'{"op_code"')):
-            return "neither the URL of a database (sqlite:///study.db) nor an SQLite file or journal of Optuna's"
-        study, finished = best_first(place)
-        trials, shown_place = study.get_trials(deepcopy=False), without_passwords(where)
-        distributions = {name: one for trial in trials for name, one in trial.distributions.items()}  # the newest each
-        best = finished[0].params if finished else {}
-        parameters = {name: _parameter(one, best.get(name)) for name, one in distributions.items()}
-        left = [Term("sampler, pruner", "no storage has them: --proposer (tpe by default) and --cancel")]
-        for name in parameters:
-            if not all(name in trial.params for trial in finished):
-                left.append(Term(f"{name}, conditional", "not in every trial there: here every trial has a value"))
-        if pruned := sum(trial.state.name == "PRUNED" for trial in trials):
-            left.append(Term(f"{pruned} pruned trials", "left out: what they last reported is no final value"))
-        if others := [f"value_{at}" for at in range(2, len(study.directions) + 1)]:
-            left.append(Term("further objectives", f"figures beside the score, for [guards]: {', '.join(others)}"))
-        metric = (study.metric_names or ["value"])[0]
-        took = [trial.duration.total_seconds() for trial in finished if trial.duration]
-        budget = {"budget_seconds": max(math.ceil(SLACK * max(took)), SHORTEST)} if took else {}
-        earlier = [
-            EarlierTrial(
-                params={name: held(one) for name, one in trial.params.items() if not is_seed(name)},
-                score=_value(trial), note=f"Optuna's trial {trial.number}",
-            )
-            for trial in trials if trial.params and trial.state.name in ("COMPLETE", "FAIL")
-        ]  # fmt: skip
-        return _runner.imported(
-            study.study_name, f"the Optuna study {study.study_name!r} in {shown_place}", "objective.py",
-            f"`objective(trial)` is called once per trial with its parameters, and returns `{metric}`.\n",
-            program=Path("objective.py"),
-            metric=metric,
-            how={"command": ["${interpreter}", "-m", "optuna_call", metric]},
-            keys={"direction": study.directions[0].name.lower(), **budget},
-            originals={
-                f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(distributions)),
-                earlier_trials.FILE: "".join(f"{one.model_dump_json()}\n" for one in earlier[-earlier_trials.MOST :]),
-            },
-            parameters=parameters,
-            stand_ins=["optuna_call"],
-            left=left,
-            warnings=[PLACEHOLDER],
-        )  # fmt: skip
+    where = _parted(place)[0]
+    if "://" not in where and not _head(where).startswith((b"SQLite format 3", b'{"op_code"')):
+        return "neither the URL of a database (sqlite:///study.db) nor an SQLite file or journal of Optuna's"
+    study, finished = best_first(place)
+    trials, shown_place = study.get_trials(deepcopy=False), without_passwords(where)
+    distributions = {name: one for trial in trials for name, one in trial.distributions.items()}  # the newest each
+    best = finished[0].params if finished else {}
+    parameters = {name: _parameter(one, best.get(name)) for name, one in distributions.items()}
+    left = [Term("sampler, pruner", "no storage has them: --proposer (tpe by default) and --cancel")]
+    for name in parameters:
+        if not all(name in trial.params for trial in finished):
+            left.append(Term(f"{name}, conditional", "not in every trial there: here every trial has a value"))
+    if pruned := sum(trial.state.name == "PRUNED" for trial in trials):
+        left.append(Term(f"{pruned} pruned trials", "left out: what they last reported is no final value"))
+    if others := [f"value_{at}" for at in range(2, len(study.directions) + 1)]:
+        left.append(Term("further objectives", f"figures beside the score, for [guards]: {', '.join(others)}"))
+    metric = (study.metric_names or ["value"])[0]
+    took = [trial.duration.total_seconds() for trial in finished if trial.duration]
+    budget = {"budget_seconds": max(math.ceil(SLACK * max(took)), SHORTEST)} if took else {}
+    earlier = [
+        EarlierTrial(
+            params={name: held(one) for name, one in trial.params.items() if not is_seed(name)},
+            score=_value(trial), note=f"Optuna's trial {trial.number}",
+        )
+        for trial in trials if trial.params and trial.state.name in ("COMPLETE", "FAIL")
+    ]  # fmt: skip
+    return _runner.imported(
+        study.study_name, f"the Optuna study {study.study_name!r} in {shown_place}", "objective.py",
+        f"`objective(trial)` is called once per trial with its parameters, and returns `{metric}`.\n",
+        program=Path("objective.py"),
+        metric=metric,
+        how={"command": ["${interpreter}", "-m", "optuna_call", metric]},
+        keys={"direction": study.directions[0].name.lower(), **budget},
+        originals={
+            f"{REPOSITORY}/objective.py": OBJECTIVE.format(parameters=", ".join(distributions)),
+            earlier_trials.FILE: "".join(f"{one.model_dump_json()}\n" for one in earlier[-earlier_trials.MOST :]),
+        },
+        parameters=parameters,
+        stand_ins=["optuna_call"],
+        left=left,
+        warnings=[PLACEHOLDER],
+    )  # fmt: skip
 
 
 def best_first(place: str) -> tuple[Study, list[FrozenTrial]]:

@@ -16,7 +16,7 @@ import tomlkit
 import environments
 from environments import FILE, plugins
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original
+from tasks.importing import Imported, Term, _original
 from tasks.store.workspace import TRAINERS
 
 TRAIN, CONSTANTS = "train.toml", "prepare.py"
@@ -51,50 +51,48 @@ WARNINGS = (
 )
 
 
-class PrimeRl(Importer):
+def read(place: str) -> Imported | str:
     """A configuration of prime-rl: a TOML file, or a folder with a train.toml (vivekvkashyap/autoresearch-rl)."""
-
-    def read(self, place: str) -> Imported | str:
-        path = Path(place) / TRAIN if Path(place).is_dir() else Path(place)
-        if path.suffix != ".toml" or not path.is_file():
-            return f"neither a file .toml nor a folder with a {TRAIN}"
-        table = plugins.read_toml(path)
-        if "orchestrator" not in table or not {"trainer", "model"} & table.keys():
-            return f"{path.name} has no [orchestrator] beside [trainer] or [model]"
-        stated = dict(_original.flat(table))
-        bundled = environments.find(_bundled(stated, path))
-        document = tomlkit.parse((bundled / FILE).read_text("utf-8"))
-        document.pop(environments.VARIANTS, None)
-        document["title"] = title = path.parent.resolve().name if path.name == TRAIN else path.stem
-        constants, model = path.parent / CONSTANTS, dict(_original.flat(document))[MODEL]
-        if constants.is_file():
-            with suppress(Refused):  # it may be of another Python
-                budget = _original.constants(_original.parsed(constants)).get("TIME_BUDGET")
-                if type(budget) in (int, float):
-                    document["budget_seconds"] = budget
-        is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
-        reasons = dict.fromkeys(GONE, "of an old prime-rl: gone, or it means something else now") if is_old else {}
-        reasons |= dict.fromkeys(NOT_CARRIED, "set by the slot, the environment, the judge or MLflow here")
-        train = tomllib.loads((bundled / TRAIN).read_text("utf-8")) if is_old else {}
-        left: list[Term] = []
-        for key, value in stated.items():
-            now = RENAMED.get(key, key)
-            why = next((why for above, why in reasons.items() if f"{now}.".startswith(f"{above}.")), "")
-            if key in SETTINGS:
-                environments.lay_over(document, SETTINGS[key], value)
-            elif why:
-                left.append(Term(f"{key} = {value!r}"[:60], why))
-            elif not _is_parameter(document, now, value):
-                environments.lay_over(train, now, value)
-        if stated.get("model.name", model) != model:
-            environments.lay_over(document, f"{MODEL}_revision", "main")
-            left.append(Term("revision of the model", f"main, which may change: pin {MODEL}_revision"))
-        first = (bundled / "program.md").read_text("utf-8").partition("\n## ")[0].partition("\n")[2].strip()
-        files: dict[str, str | Path] = {
-            FILE: tomlkit.dumps(document), TRAIN: tomlkit.dumps(train), "program.md": f"# {title}\n\n{first}\n",
-            **{name: bundled / name for name in COPIED},
-        }  # fmt: skip
-        return Imported(title, f"prime-rl's {path}", files, tuple(left), WARNINGS)
+    path = Path(place) / TRAIN if Path(place).is_dir() else Path(place)
+    if path.suffix != ".toml" or not path.is_file():
+        return f"neither a file .toml nor a folder with a {TRAIN}"
+    table = plugins.read_toml(path)
+    if "orchestrator" not in table or not {"trainer", "model"} & table.keys():
+        return f"{path.name} has no [orchestrator] beside [trainer] or [model]"
+    stated = dict(_original.flat(table))
+    bundled = environments.find(_bundled(stated, path))
+    document = tomlkit.parse((bundled / FILE).read_text("utf-8"))
+    document.pop(environments.VARIANTS, None)
+    document["title"] = title = path.parent.resolve().name if path.name == TRAIN else path.stem
+    constants, model = path.parent / CONSTANTS, dict(_original.flat(document))[MODEL]
+    if constants.is_file():
+        with suppress(Refused):  # it may be of another Python
+            budget = _original.constants(_original.parsed(constants)).get("TIME_BUDGET")
+            if type(budget) in (int, float):
+                document["budget_seconds"] = budget
+    is_old = any(key in RENAMED or key in OLD_SOURCES for key in stated)
+    reasons = dict.fromkeys(GONE, "of an old prime-rl: gone, or it means something else now") if is_old else {}
+    reasons |= dict.fromkeys(NOT_CARRIED, "set by the slot, the environment, the judge or MLflow here")
+    train = tomllib.loads((bundled / TRAIN).read_text("utf-8")) if is_old else {}
+    left: list[Term] = []
+    for key, value in stated.items():
+        now = RENAMED.get(key, key)
+        why = next((why for above, why in reasons.items() if f"{now}.".startswith(f"{above}.")), "")
+        if key in SETTINGS:
+            environments.lay_over(document, SETTINGS[key], value)
+        elif why:
+            left.append(Term(f"{key} = {value!r}"[:60], why))
+        elif not _is_parameter(document, now, value):
+            environments.lay_over(train, now, value)
+    if stated.get("model.name", model) != model:
+        environments.lay_over(document, f"{MODEL}_revision", "main")
+        left.append(Term("revision of the model", f"main, which may change: pin {MODEL}_revision"))
+    first = (bundled / "program.md").read_text("utf-8").partition("\n## ")[0].partition("\n")[2].strip()
+    files: dict[str, str | Path] = {
+        FILE: tomlkit.dumps(document), TRAIN: tomlkit.dumps(train), "program.md": f"# {title}\n\n{first}\n",
+        **{name: bundled / name for name in COPIED},
+    }  # fmt: skip
+    return Imported(title, f"prime-rl's {path}", files, tuple(left), WARNINGS)
 
 
 def _is_parameter(document: Any, key: str, value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from environments import plugins
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _runner, sb3
+from tasks.importing import Imported, Term, _original, _runner, sb3
 from tasks.importing._original import REPOSITORY
 from tasks.importing._parameters import ConvertedParameter, choice, is_number, number
 
@@ -20,41 +20,39 @@ TRAIN = ("rl_zoo3.train", "--conf-file", ENTRY, "-f", "logs", "--eval-freq=-1")
 WRAPPED = ("env_wrapper", "vec_env_wrapper", "frame_stack")
 
 
-class RlZoo(Importer):
+def read(place: str) -> Imported | str:
     """An entry of RL Zoo's hyperparameters, `hyperparams/ppo.yml#CartPole-v1`; the file's name is the algorithm."""
+    import yaml  # type: ignore[import-untyped]  # comes with Prefect
 
-    def read(self, place: str) -> Imported | str:
-        import yaml  # type: ignore[import-untyped]  # comes with Prefect
-
-        if isinstance(found := entry_of(place), str):
-            return found
-        path, name, entry = found
-        algorithm = path.stem
-        if algorithm not in CLASSES:
-            return f"{path.name}: its name is no algorithm of {', '.join(CLASSES)}"
-        if wrapped := next((key for key in WRAPPED if entry.get(key)), None):
-            raise Refused(
-                f"{path}: {name}: {wrapped}: the judge plays {name} without it, so the model would see something else: "
-                "take it out in a copy, or register the wrapped environment in a module of your own"
-            )
-        schedules = [key for key, value in entry.items() if str(value).startswith(SCHEDULE)]
-        plain = {key: _plain(value) for key, value in entry.items()}
-        sampler = _sampler(path)
-        space = _ranges(plain, CLASSES[algorithm], _suggested(sampler, algorithm) if sampler else {})
-        left = [] if sampler else [Term(f"ranges of {SAMPLER}", "not found: guessed around the entry's values")]
-        if rest := [key for key in entry if key not in (*space, STEPS)]:
-            left.append(Term(", ".join(rest), f"as they are in {ENTRY}: edit it, or put them into [space]"))
-        steps, kwargs = plain[STEPS], entry.get("env_kwargs")
-        return sb3.environment(
-            f"{algorithm} on {name}", f"RL Zoo's entry {name} in {path}", [ENTRY],
-            {f"{REPOSITORY}/{ENTRY}": str(yaml.safe_dump({name: entry}, sort_keys=False))},
-            program=path,
-            call=[json.dumps({"schedules": schedules}), *TRAIN, "--algo", algorithm, "--env", name],
-            space=space,
-            steps=int(steps) if is_number(steps) else 0,
-            problem={"id": name, **({"kwargs": kwargs} if isinstance(kwargs, dict) else {})},
-            left=left,
-        )  # fmt: skip
+    if isinstance(found := entry_of(place), str):
+        return found
+    path, name, entry = found
+    algorithm = path.stem
+    if algorithm not in CLASSES:
+        return f"{path.name}: its name is no algorithm of {', '.join(CLASSES)}"
+    if wrapped := next((key for key in WRAPPED if entry.get(key)), None):
+        raise Refused(
+            f"{path}: {name}: {wrapped}: the judge plays {name} without it, so the model would see something else: "
+            "take it out in a copy, or register the wrapped environment in a module of your own"
+        )
+    schedules = [key for key, value in entry.items() if str(value).startswith(SCHEDULE)]
+    plain = {key: _plain(value) for key, value in entry.items()}
+    sampler = _sampler(path)
+    space = _ranges(plain, CLASSES[algorithm], _suggested(sampler, algorithm) if sampler else {})
+    left = [] if sampler else [Term(f"ranges of {SAMPLER}", "not found: guessed around the entry's values")]
+    if rest := [key for key in entry if key not in (*space, STEPS)]:
+        left.append(Term(", ".join(rest), f"as they are in {ENTRY}: edit it, or put them into [space]"))
+    steps, kwargs = plain[STEPS], entry.get("env_kwargs")
+    return sb3.environment(
+        f"{algorithm} on {name}", f"RL Zoo's entry {name} in {path}", [ENTRY],
+        {f"{REPOSITORY}/{ENTRY}": str(yaml.safe_dump({name: entry}, sort_keys=False))},
+        program=path,
+        call=[json.dumps({"schedules": schedules}), *TRAIN, "--algo", algorithm, "--env", name],
+        space=space,
+        steps=int(steps) if is_number(steps) else 0,
+        problem={"id": name, **({"kwargs": kwargs} if isinstance(kwargs, dict) else {})},
+        left=left,
+    )  # fmt: skip
 
 
 def entry_of(place: str) -> tuple[Path, str, dict[str, Any]] | str:
@@ -96,6 +94,8 @@ def _suggested(sampler: Path, algorithm: str) -> dict[str, tuple[str, list[Any]]
     ranges: dict[str, tuple[str, list[Any]]] = {}
     while function and not ranges:  # one that only calls another has the ranges of that
         for call in _original.calls(function, "suggest_int", "suggest_float", "suggest_categorical"):
+            if len(call.args) < 2:  # a fork's, by keywords
+                continue
             name, *rest = map(_original.literal, call.args[:3])
             values = call.args[1].elts if isinstance(call.args[1], ast.List) else []
             kind = ast.unparse(call.func).rpartition("_")[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _runner
+from tasks.importing import Imported, Term, _original, _runner
 from tasks.importing._original import REPOSITORY, Literal
 from tasks.importing._parameters import guesses, is_number, is_plain
 from tasks.sandbox.interpreter import interpreter_of
@@ -56,33 +56,31 @@ gymnasium.register("Judged-v0", entry_point="{}")
 """
 
 
-class Sb3(Importer):
+def read(place: str) -> Imported | str:
     """A script that trains a model of stable_baselines3 or sb3_contrib."""
-
-    def read(self, place: str) -> Imported | str:
-        tree = _original.script(place)
-        if isinstance(tree, str):
-            return tree
-        if not makes_model(tree):
-            return f"it makes no model of {' or '.join(MODULES)}: {', '.join(DEFAULTS)}"
-        script = Script(Path(place))
-        path, name, problem, space, entry = script.path, script.path.name, script.problem, script.space, script.entry
-        own = _original.with_modules(path)
-        files: dict[str, str | Path] = {f"{REPOSITORY}/{file}": each for file, each in (own | script.files).items()}
-        if ":" in problem["id"]:  # the judge finds its modules in the environment's folder
-            files |= {file: each for file, each in own.items() if file != name}
-        if entry:
-            files |= {f"{JUDGED}.py": REGISTER.format(entry)}
-        return environment(
-            f"{path.stem} on {(entry or problem['id']).rpartition(':')[2]}", f"the Stable-Baselines3 script {path}",
-            [name, *filter(None, [script.yaml])], files,
-            program=path,
-            call=[json.dumps({"class": script.algorithm}), name],
-            space=space,
-            steps=script.steps,
-            problem=problem,
-            left=script.left(),
-        )  # fmt: skip
+    tree = _original.script(place)
+    if isinstance(tree, str):
+        return tree
+    if not makes_model(tree):
+        return f"it makes no model of {' or '.join(MODULES)}: {', '.join(DEFAULTS)}"
+    script = Script(Path(place))
+    path, name, problem, space, entry = script.path, script.path.name, script.problem, script.space, script.entry
+    own = _original.with_modules(path)
+    files: dict[str, str | Path] = {f"{REPOSITORY}/{file}": each for file, each in (own | script.files).items()}
+    if ":" in problem["id"]:  # the judge finds its modules in the environment's folder
+        files |= {file: each for file, each in own.items() if file != name}
+    if entry:
+        files |= {f"{JUDGED}.py": REGISTER.format(entry)}
+    return environment(
+        f"{path.stem} on {(entry or problem['id']).rpartition(':')[2]}", f"the Stable-Baselines3 script {path}",
+        [name, *filter(None, [script.yaml])], files,
+        program=path,
+        call=[json.dumps({"class": script.algorithm}), name],
+        space=space,
+        steps=script.steps,
+        problem=problem,
+        left=script.left(),
+    )  # fmt: skip
 
 
 def makes_model(tree: ast.Module) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from environments.plugins import Refused
-from tasks.importing import Imported, Importer, Term, _original, _runner
+from tasks.importing import Imported, Term, _original, _runner
 from tasks.importing._parameters import ConvertedParameter, choice, is_number, is_seed, number
 
 METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
@@ -19,55 +19,53 @@ DISTRIBUTIONS = ("uniform", "int_uniform", LOG)
 """Those that are carried, each also with q_ before it."""
 
 
-class WandbSweep(Importer):
+def read(place: str) -> Imported | str:
     """A W&B sweep: its YAML, or a folder with a sweep.yaml."""
-
-    def read(self, place: str) -> Imported | str:
-        sweep = _original.yaml_table(Path(place), "method", "parameters", inside="sweep.yaml")
-        if isinstance(sweep, str):
-            return sweep
-        path, method = sweep.path, sweep.get("method", str)
-        command = list(map(str, sweep.get("command", list) or COMMAND))
-        if unknown := [word for word in command if word.startswith("${") and word not in MACROS]:
-            raise Refused(f"{path}: command: {unknown[0]} has no value here: replace it in a copy of the file")
-        stated = sweep.get("program", str) or next((word for word in command if word.endswith(".py")), "")
-        if not (name := stated.strip().removeprefix("./")):
-            raise Refused(f"{path}: program: is missing, and no word of command ends in .py: state it in a copy")
-        root = _original.folder_with([name], path)
-        metric, goal = sweep.get("metric.name", str), sweep.get("metric.goal", str) or "minimize"
-        if metric is None or goal not in ("minimize", "maximize"):
-            raise Refused(
-                f"{path}: metric: must be a table such as {{name: val_loss, goal: minimize}}, with a name that the "
-                "program logs: state it in a copy beside it"
-            )
-        parameters, defaults = sweep.get("parameters", dict) or {}, _defaults(root / name)
-        files, left = _original.repository_files(root)
-        space: dict[str, ConvertedParameter] = {}
-        for each, said in ((str(name), said) for name, said in parameters.items()):  # YAML takes `on` for True
-            default = defaults.get(each.replace("-", "_"))
-            if isinstance(one := parameter(said, default), str):
-                left.append(Term(f"parameter {each}", f"{one}: the program's own value stays"))
-                continue
-            space[each] = one
-            if one.table and (chosen := one.table["default"]) != default and not is_seed(each):
-                left.append(Term(each, f"its default is not seen, or not in its range: the baseline has {chosen!r}"))
-        title = sweep.get("name", str) or sweep.get("project", str) or path.parent.resolve().name
-        text = sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{metric}`."
-        cap = sweep.get("run_cap", int)
-        for key in dict.fromkeys(key.partition(".")[0] for key in sweep.unread()):
-            left.append(Term(key, "of W&B's agent or site; when a search or a trial ends are options: docs/options.md"))
-        return _runner.imported(
-            title, f"the W&B sweep {path}", name, text,
-            program=root / name,
-            metric=metric,
-            how={"command": command, "says_ready": "wandb" in _original.read_text(root / name), "keeps_files": True},
-            keys={"direction": goal},
-            originals=files,
-            parameters=space,
-            stand_ins=("wandb", _runner.TENSORBOARD),
-            left=left,
-            options=("--proposer", METHODS.get(method or "", "tpe"), *(("--trials", str(cap)) if cap else ())),
-        )  # fmt: skip
+    sweep = _original.yaml_table(Path(place), "method", "parameters", inside="sweep.yaml")
+    if isinstance(sweep, str):
+        return sweep
+    path, method = sweep.path, sweep.get("method", str)
+    command = list(map(str, sweep.get("command", list) or COMMAND))
+    if unknown := [word for word in command if word.startswith("${") and word not in MACROS]:
+        raise Refused(f"{path}: command: {unknown[0]} has no value here: replace it in a copy of the file")
+    stated = sweep.get("program", str) or next((word for word in command if word.endswith(".py")), "")
+    if not (name := stated.strip().removeprefix("./")):
+        raise Refused(f"{path}: program: is missing, and no word of command ends in .py: state it in a copy")
+    root = _original.folder_with([name], path)
+    metric, goal = sweep.get("metric.name", str), sweep.get("metric.goal", str) or "minimize"
+    if metric is None or goal not in ("minimize", "maximize"):
+        raise Refused(
+            f"{path}: metric: must be a table such as {{name: val_loss, goal: minimize}}, with a name that the "
+            "program logs: state it in a copy beside it"
+        )
+    parameters, defaults = sweep.get("parameters", dict) or {}, _defaults(root / name)
+    files, left = _original.repository_files(root)
+    space: dict[str, ConvertedParameter] = {}
+    for each, said in ((str(name), said) for name, said in parameters.items()):  # YAML takes `on` for True
+        default = defaults.get(each.replace("-", "_"))
+        if isinstance(one := parameter(said, default), str):
+            left.append(Term(f"parameter {each}", f"{one}: the program's own value stays"))
+            continue
+        space[each] = one
+        if one.table and (chosen := one.table["default"]) != default and not is_seed(each):
+            left.append(Term(each, f"its default is not seen, or not in its range: the baseline has {chosen!r}"))
+    title = sweep.get("name", str) or sweep.get("project", str) or path.parent.resolve().name
+    text = sweep.get("description", str) or f"{name} gets the parameters of a trial and logs `{metric}`."
+    cap = sweep.get("run_cap", int)
+    for key in dict.fromkeys(key.partition(".")[0] for key in sweep.unread()):
+        left.append(Term(key, "of W&B's agent or site; when a search or a trial ends are options: docs/options.md"))
+    return _runner.imported(
+        title, f"the W&B sweep {path}", name, text,
+        program=root / name,
+        metric=metric,
+        how={"command": command, "says_ready": "wandb" in _original.read_text(root / name), "keeps_files": True},
+        keys={"direction": goal},
+        originals=files,
+        parameters=space,
+        stand_ins=("wandb", _runner.TENSORBOARD),
+        left=left,
+        options=("--proposer", METHODS.get(method or "", "tpe"), *(("--trials", str(cap)) if cap else ())),
+    )  # fmt: skip
 
 
 def _defaults(program: Path) -> dict[str, Any]:

@@ -79,9 +79,8 @@ def ask(account: Account, messages: Sequence[Message], brief: Brief, *, bought: 
         Unusable: the answer is empty, was cut off, is too long, or calls a tool.
         Unavailable: there is no answer; the reason says why, and the usage what it took all the same.
     """
-    base_url = without_passwords(account.base_url) if account.base_url else None
     request = RecordedRequest(
-        account.model, base_url, tuple(messages), account.temperature, account.answer_tokens, brief.seed
+        account.model, account.base_url, tuple(messages), account.temperature, account.answer_tokens, brief.seed
     )
     kept = REQUEST.validate_json(without_passwords(json.dumps(REQUEST.dump_python(request, mode="json"))))
     asked = _lasting(kept)

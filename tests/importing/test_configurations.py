@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import tomllib
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
-from tasks.importing import imported
+from tasks.importing import _original, imported
 from tasks.importing.wandb_sweep import parameter
 from tests.importing.test_importers import brought, run
 from tests.support.toy import folder_of
@@ -171,6 +172,7 @@ def test_a_new_configuration_keeps_its_keys_and_finds_the_environment(tmp_path: 
     ("file", "text", "said"),
     [
         ("sweep.yaml", SWEEP.replace("${args_no_boolean_flags}", "${envvar:HOME}"), "has no value here"),
+        ("sweep.yaml", SWEEP + "\nnote: 2024-13-45\n", "is not YAML: month must be in 1..12"),
         ("sweep.yaml", SWEEP.replace("metric: {name: loss (%), goal: minimize}\n", ""), "metric: must be"),
         ("train.toml", OLD.replace("primeintellect/gsm8k", "me/wordle"), "here has the questions of me/wordle"),
     ],
@@ -178,3 +180,8 @@ def test_a_new_configuration_keeps_its_keys_and_finds_the_environment(tmp_path: 
 def test_a_configuration_that_cannot_be_carried_is_refused(tmp_path: Path, file: str, text: str, said: str) -> None:
     with pytest.raises(Refused, match=said):
         imported(str(folder_of(tmp_path, {"train.py": PROGRAM, file: text})))
+
+
+def test_arithmetic_without_end_is_no_literal() -> None:
+    found = [_original.literal(ast.parse(text, mode="eval").body) for text in ("3 * 10**-2", "9**9**9", "'a' * 10**16")]
+    assert found == [0.03, None, None]
