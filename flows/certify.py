@@ -14,7 +14,7 @@ from flows.engine.transfer import longest, questions
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.flow import fails_when_refused
 from flows.spec.spec import CERTIFY, option
-from tasks.describe import where
+from tasks.describe import setting
 from tasks.store.ledger import Ledger, ended_search
 
 Name = Annotated[str, option(..., "Name of a campaign that has ended.")]
@@ -45,7 +45,7 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
                 outcomes.append((stopping.full(ledger.path) or stopping.ASKED).reason)
                 break
             outcome = "passed" if certificate.passed else certificate.reason
-            outcomes.append(f"{where(certificate)}: {outcome}")
+            outcomes.append(f"{setting(certificate.environment, certificate.conditions.budget)}: {outcome}")
         night.ending = stopping.as_before(night, before, "certified before its trials were done")
         own = certifying.Question(night.spec, ledger, night.history)
         if night.rule.certifies and not before and not own.answers_on_champion:  # killed before its own was made

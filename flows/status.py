@@ -20,7 +20,7 @@ from environments import earlier_trials, plugins, safe_open
 from environments.score import Score
 from flows.spec.spec import end_of, reserved
 from tasks import describe
-from tasks.describe import caution, headline, in_short, mean_of, outcome, where
+from tasks.describe import caution, headline, in_short, mean_of, outcome, setting
 from tasks.numbers import number
 from tasks.rules import Rule
 from tasks.sandbox.progress import numbers, parse_report
@@ -260,7 +260,8 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
     """One certificate."""
     test = one.comparison
     return {
-        "environment": one.environment, "budget": one.conditions.budget, "where": where(one),
+        "environment": one.environment, "budget": one.conditions.budget,
+        "where": setting(one.environment, one.conditions.budget),
         "changed": one.conditions.changed, "left_out": list(one.conditions.left_out),
         "look": one.look, "alpha": one.alpha, "trial": one.champion,
         "passed": one.passed, "reason": one.reason, "level": one.level,

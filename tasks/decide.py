@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from prefect import State, task
 
@@ -36,7 +37,12 @@ class NeedsControl:
 Decision = Verdict | NeedsRerun | NeedsControl
 
 
-@task(**KEPT, cache_key_fn=lambda _, given: f"{given['key']}/decide-{history_digest(given['history'])}")
+def _key(_: object, given: dict[str, Any]) -> str:
+    """A verdict holds for the history, and for the runs that there were: a resumed campaign may have time for more."""
+    return f"{given['key']}/decide-{history_digest(given['history'])}-{len(given['tried'].reruns)}"
+
+
+@task(**KEPT, cache_key_fn=_key)
 def decide(key: TaskKey, history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> State[Verdict]:
     """The verdict on a trial whose runs are complete, given everything decided before it."""
     verdict = weigh(history, environment, rule, tried)

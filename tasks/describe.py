@@ -45,11 +45,6 @@ def bound(certificate: Certificate) -> str:
     return f"{reach} {end:+.4g}"
 
 
-def where(certificate: Certificate) -> str:
-    """The setting of a certificate's runs."""
-    return setting(certificate.environment, certificate.conditions.budget)
-
-
 def setting(environment: str, budget: float) -> str:
     """An environment, and a training budget where it is another."""
     return f"{environment}{'' if budget == 1 else f' at {budget:g}x the budget'}"

@@ -12,13 +12,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from environments import FILE, Environment
+from environments.judges import Misbehaved
 from environments.plugins import Refused
 from tasks.importing import _original
 from tasks.sandbox import confinement
 from tasks.sandbox.advice import missing_module
 from tasks.sandbox.interpreter import interpreter_of
 from tasks.sandbox.isolation import check_given, choose
-from tasks.sandbox.program import NotAProgram, Program, child_environment, find_program
+from tasks.sandbox.program import CannotStart, NotAProgram, Program, child_environment, find_program
 from tasks.store import workspace
 from tasks.system.home import home
 
@@ -100,12 +101,16 @@ def lacking(environment: Environment) -> list[str]:
         place = Path(folder).resolve()
         place.chmod(0o755)
         (place / "log").mkdir()
-        with Program(
-            ["python", "-c", FIND, *modules], cwd=place, log=place / "log/imports.txt", marker=f"imports-{os.getpid()}",
-            level=level, view=confinement.of(environment, (place,), ()), limits=environment.limits,
-        ) as program:  # fmt: skip
-            program.wait(SECONDS)
-            lines = program.tail().splitlines()
+        try:
+            with Program(
+                ["python", "-c", FIND, *modules], cwd=place, log=place / "log/imports.txt",
+                marker=f"imports-{os.getpid()}", level=level, view=confinement.of(environment, (place,), ()),
+                limits=environment.limits,
+            ) as program:  # fmt: skip
+                program.wait(SECONDS)
+                lines = program.tail().splitlines()
+        except (CannotStart, Misbehaved) as fault:
+            return [str(fault), *lacks]
     answers = [line.partition("found ")[2] for line in lines if "found [" in line]
     if not answers:
         raise Refused(f"its Python does not start: {' '.join(lines)[-300:] or 'it printed nothing'}")

@@ -163,11 +163,6 @@ class Run:
     note: str = ""
     """A sentence in which the program says what to know of its result; empty without one."""
 
-    @property
-    def claim(self) -> str:
-        """The note, marked so that nobody takes an edited program's words for the engine's."""
-        return f"the program says: {self.note}" if self.note else ""
-
 
 @dataclass(frozen=True)
 class Rerun:
@@ -224,8 +219,10 @@ class Trial:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What its programs say of their results, marked as their words."""
-        return tuple(dict.fromkeys(run.claim for run in self.runs if run.note))
+        """What its programs say of their results, marked so that nobody takes an edited program's words for the
+        engine's.
+        """
+        return tuple(dict.fromkeys(f"the program says: {run.note}" for run in self.runs if run.note))
 
     @property
     def cost(self) -> float | None:
@@ -265,12 +262,9 @@ def best(history: History) -> Trial | None:
 
 def budgets_used(history: History) -> float:
     """Number of trials without the baseline, in whole budgets: stopped ones count by the part that ran."""
-    return sum(_part(trial) for trial in history if trial.number > 0)
-
-
-def _part(trial: Trial) -> float:
-    due = trial.runs[0].due if trial.runs and trial.verdict.kind == "cancelled" else None
-    return due.fraction if due else 1.0
+    tried = [trial for trial in history if trial.number > 0]
+    stopped = (trial.runs[0].due for trial in tried if trial.verdict.kind == "cancelled")
+    return len(tried) - sum(1 - due.fraction for due in stopped if due)
 
 
 def machine_of(history: History) -> str:

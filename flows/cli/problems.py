@@ -120,8 +120,9 @@ def env_prepare(environment: str, /, *, set_: Settings = None, trust: Trust = Fa
     known = preparing.read(place) is not None
     with interrupt.deferred():
         preparing.prepare(checked, home(), partial(print, file=sys.stderr))
-    made, seen = preparing.read(place), holdout_uses.uses(place)
+    made = preparing.read(place)
     assert made is not None, "it was made"
+    seen = holdout_uses.uses(place) if made.questions.get("report") else ()
     level = holdout_uses.pool_level(seen) if made.questions.get("report") else None
     facts = {
         "environment": checked.name, "folder": str(place), "made_now": not known, **vars(made),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flows.status import document
-from tasks.describe import where
+from tasks.describe import setting
 from tasks.store.ledger import Ledger
 from tasks.trial import TWENTIETHS
 
@@ -43,7 +43,9 @@ def load_runs(campaign: str) -> pandas.DataFrame:
         judged += [(trial.number, "search", *pair) for pair in zip(trial.runs[-len(scores) :], scores, strict=False)]
         judged += [(rerun.of, "rerun", rerun.run, rerun.score) for rerun in trial.reruns]
     for one in ledger.certificates():
-        phase = f"certificate {one.look}" + (f" in {where(one)}" if one.elsewhere else "")
+        phase = f"certificate {one.look}" + (
+            f" in {setting(one.environment, one.conditions.budget)}" if one.elsewhere else ""
+        )
         arms = {"champion": one.champion, "baseline": 0}
         judged += [(arms[fresh.arm], phase, fresh.run, fresh.score) for fresh in one.runs[one.carried :]]
     rows = [(*which, run.seed, run.status, run.seconds, score.value, score.se) for *which, run, score in judged]

@@ -11,15 +11,13 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from filelock import FileLock
-from pydantic import TypeAdapter, ValidationError
 
 from environments.recipe import JUDGE
-from tasks.system.files import append_line
+from tasks.system.files import append_line, read_lines
 
 ALPHA = 0.05
 """Probability that a certificate passes without a gain, for all uses of a pool together."""
@@ -33,8 +31,8 @@ class HoldoutUse:
     """The campaign's analysis, from 1."""
     time: float
     """Start of the use, in Unix seconds."""
-    level: float = 0.0
-    """The highest level at which it may be tested; 0 where an early version only counted the use."""
+    level: float
+    """The highest level at which it may be tested."""
     passed: bool | None = None
     """None while it is not over."""
 
@@ -43,31 +41,16 @@ class HoldoutUse:
         return self.campaign, self.look
 
 
-USE = TypeAdapter(HoldoutUse)
-
-
 def path_of(prepared: Path) -> Path:
     """The account of the prepared questions: by what they are, since another recipe may make the same."""
-    questions = prepared / JUDGE / "report.jsonl"
-    if not questions.is_file():
-        return _of_the_recipe(prepared)
-    return prepared.with_name(f"report-{hashlib.sha256(questions.read_bytes()).hexdigest()[:16]}.looks.jsonl")
-
-
-def _of_the_recipe(prepared: Path) -> Path:
-    """Where versions until 0.6.0 kept the account."""
-    return prepared.with_name(f"{prepared.name}.looks.jsonl")
+    questions = (prepared / JUDGE / "report.jsonl").read_bytes()
+    return prepared.with_name(f"report-{hashlib.sha256(questions).hexdigest()[:16]}.looks.jsonl")
 
 
 def uses(prepared: Path) -> tuple[HoldoutUse, ...]:
     """Every use so far, in the order in which they began; a line cut short by a kill is left out."""
-    paths = filter(Path.is_file, dict.fromkeys((_of_the_recipe(prepared), path_of(prepared))))
-    found: dict[tuple[str, int], HoldoutUse] = {}
-    for line in (line for path in paths for line in path.read_bytes().splitlines()):
-        with suppress(ValidationError):
-            use = USE.validate_json(line)
-            found[use.key] = use  # a later line of the same use has its outcome
-    return tuple(found.values())
+    every = [HoldoutUse(**fields) for fields in read_lines(path_of(prepared))]
+    return tuple({use.key: use for use in every}.values())  # a later line of the same use has its outcome
 
 
 def pool_level(earlier: Sequence[HoldoutUse]) -> float:

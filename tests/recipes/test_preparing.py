@@ -295,6 +295,13 @@ def test_a_program_reads_the_data_and_the_judge_its_own_questions_for_each_use(t
 # Looks at the report questions
 
 
+def asked(place: Path, questions: str = "1+2") -> Path:
+    """A folder of prepared files with these report questions."""
+    (place / "judge").mkdir(parents=True)
+    (place / "judge/report.jsonl").write_text(questions)
+    return place
+
+
 def charged(place: Path, *uses: tuple[str, int, bool | None]) -> list[float]:
     """The levels of these uses, each charged and, if it is over, concluded."""
     levels = []
@@ -306,10 +313,7 @@ def charged(place: Path, *uses: tuple[str, int, bool | None]) -> list[float]:
 
 
 def test_a_use_is_charged_once_however_often_it_is_resumed_to_one_account_of_the_same_questions(tmp_path: Path) -> None:
-    place, same, other = (tmp_path / f"pool-{n}" for n in range(3))
-    for pool_of, text in ((place, "1+2"), (same, "1+2"), (other, "1+3")):
-        (pool_of / "judge").mkdir(parents=True)
-        (pool_of / "judge/report.jsonl").write_text(text)
+    place, same, other = asked(tmp_path / "one"), asked(tmp_path / "same"), asked(tmp_path / "other", "1+3")
     found = [holdout_uses.charge(place, *one) for one in (("a", 1), ("a", 1), ("b", 1), ("a", 2), ("b", 1))]
     assert found == [(0, 0.05 / 2), (0, 0.05 / 2), (1, 0.05 / 6), (2, 0.05 / 12), (1, 0.05 / 6)]
     with holdout_uses.path_of(place).open("a") as file:
@@ -322,7 +326,7 @@ def test_a_use_is_charged_once_however_often_it_is_resumed_to_one_account_of_the
 
 def test_all_uses_of_a_pool_share_one_error_rate_and_a_pass_hands_its_level_on(tmp_path: Path) -> None:
     outcomes = {"a": False, "b": True, "c": True, "d": False, "e": None}
-    levels = charged(tmp_path / "pool", *((campaign, 1, passed) for campaign, passed in outcomes.items()))
+    levels = charged(asked(tmp_path / "pool"), *((campaign, 1, passed) for campaign, passed in outcomes.items()))
     handed_on = 0.05 / 6 + 0.05 / 12
     assert levels == pytest.approx([0.05 / 2, 0.05 / 6, handed_on, handed_on + 0.05 / 20, 0.05 / 30])
 
@@ -336,7 +340,7 @@ for look in range(1, 9):
 
 
 def test_campaigns_that_use_a_pool_at_one_time_are_charged_one_after_another(tmp_path: Path) -> None:
-    place = tmp_path / "pool"
+    place = asked(tmp_path / "pool")
     charging = [subprocess.Popen([sys.executable, "-c", CHARGES, str(place), name]) for name in "abc"]
     assert [one.wait(60) for one in charging] == [0, 0, 0]
     levels = [use.level for use in holdout_uses.uses(place)]
