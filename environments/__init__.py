@@ -7,6 +7,7 @@ A folder, in this package or anywhere else, holds `environment.toml` (read here;
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -275,6 +276,10 @@ def table_of(
             if key == f"prepare.settings.{setting}" and isinstance(value, str) != isinstance(settings[setting], str):
                 raise Refused(f"{folder / FILE}: {key} must be like {settings[setting]!r}, got {value!r}")
         lay_over(table, key, value)
+    try:
+        json.dumps(table)
+    except TypeError as wrong:  # programs and records have JSON, which has no dates
+        raise Refused(f"{folder / FILE}: {wrong}: write it as text, in quotes") from wrong
     return table
 
 

@@ -20,6 +20,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from environments.plugins import Refused
 from flows.cli import deciding, doctor, machine, problems, running, seeing, services
 from flows.server.server_process import leave, settle_in
+from tasks.sandbox.program import CannotStart
 from tasks.system import interrupt
 from tasks.system.home import home
 
@@ -83,7 +84,7 @@ def main() -> None:
         is_refused = bool(fault.filename) and fault.errno not in (errno.ENOSPC, errno.EDQUOT)
         print(f"nightshift: {f'{fault.filename}: {fault.strerror}' if is_refused else fault}", file=sys.stderr)
         code = REFUSED if is_refused else FAILED
-    except (Refused, CycloptsError, httpx.HTTPError) as fault:
+    except (Refused, CycloptsError, httpx.HTTPError, CannotStart) as fault:
         print(f"nightshift: {fault}", file=sys.stderr)
-        code = FAILED if isinstance(fault, httpx.HTTPError) else REFUSED
+        code = FAILED if isinstance(fault, httpx.HTTPError | CannotStart) else REFUSED
     leave(code if isinstance(code, int) else FINISHED)

@@ -55,7 +55,12 @@ def stated(environment: str | None, *, settings: list[str], trust: bool = False,
     """The parameters of the flow that the command line gives, with those of a spec.toml; those left out are absent.
     Raises Refused: an option or a value of the file is invalid, or nobody agrees to what the file asks for.
     """
-    over = spread({**given, **parse_settings(settings)})
+    tables: dict[str, dict[str, Any]] = {}
+    for key, value in parse_settings(settings).items():
+        plugin, _, name = key.partition(".")
+        table = OF_PLUGINS.get(plugin) if name else None
+        tables.setdefault(table or "overrides", {})[name if table else key] = value
+    over = spread({**given, **tables})
     Spec.of("command line", environment="any", **over)
     if environment is None:
         return over
@@ -66,33 +71,17 @@ def stated(environment: str | None, *, settings: list[str], trust: bool = False,
     return laid_over(base, over)
 
 
-def parse_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
-    """The values of --set, by the option of a campaign that holds them: `overrides`, or one of OF_PLUGINS.
-
-    Values that are not valid TOML are texts.
-    """
-    tables: dict[str, dict[str, Any]] = {}
+def parse_settings(settings: list[str]) -> dict[str, Any]:
+    """The values of --set by their keys. Values that are not valid TOML are texts."""
+    values: dict[str, Any] = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or not key:
             raise Refused(f"--set {setting!r}: give key=value, such as budget_seconds=30")
         try:
-            value = tomllib.loads(f"value = {text}")["value"]
+            values[key] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             if text in ("True", "False", "None"):
                 raise Refused(f"--set {setting}: TOML has true and false, and no None") from None
-            value = text
-        plugin, dot, name = key.partition(".")
-        if dot and plugin in OF_PLUGINS:
-            tables.setdefault(OF_PLUGINS[plugin], {})[name] = value
-        else:
-            tables.setdefault("overrides", {})[key] = value
-    return tables
-
-
-def overrides_only(settings: list[str]) -> dict[str, Value]:
-    """The keys of environment.toml, for a verb without a campaign. Refused if an option of a plug-in is among them."""
-    tables = parse_settings(settings)
-    for table in tables.keys() - {"overrides"}:
-        raise Refused(f"--set: {table} belong to a campaign, and there is none here: leave them out")
-    return tables.get("overrides", {})
+            values[key] = text
+    return values

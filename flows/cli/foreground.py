@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -27,6 +27,7 @@ from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, ended, free_name, readable
 from tasks.system.files import write_atomic
 from tasks.system.home import home
+from tasks.system.redact import without_passwords
 from tasks.tracking.connection import locate
 
 if TYPE_CHECKING:
@@ -98,11 +99,10 @@ def start_detached(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
     """Start a process, in a session of its own, that runs the campaign, and wait until it holds the campaign's lock; 0,
     or the exit code of a process that ended before, whose output is copied to stderr.
     """
-    draft = home() / f".{spec.name}.{os.getpid()}"  # the directory of a new campaign must be empty when it is made
-    log, asked = draft.with_name(f"{draft.name}.log"), draft.with_name(f"{draft.name}.toml")
-    # -P: keeps a folder called `flows` in the working directory from being imported.
-    command = [sys.executable, "-P", "-m", "flows.cli", "run", str(asked), *(["--server", api] if api else [])]
-    try:
+    with TemporaryDirectory(prefix=".detached-", dir=home()) as aside:  # a new campaign's own directory must be empty
+        asked, log = Path(aside, "spec.toml"), Path(aside, "console.log")
+        # -P: keeps a folder called `flows` in the working directory from being imported.
+        command = [sys.executable, "-P", "-m", "flows.cli", "run", str(asked), *(["--server", api] if api else [])]
         write_atomic(asked, spec.toml(), mode=0o600)
         with log.open("wb") as out:
             process = subprocess.Popen(
@@ -115,14 +115,11 @@ def start_detached(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
             process.terminate()
             process.wait()
             raise
-    finally:
-        asked.unlink(missing_ok=True)
-    if process.returncode:
-        sys.stderr.write(log.read_text(errors="replace"))
-        log.unlink()
-        return process.returncode
+        if process.returncode:
+            sys.stderr.write(log.read_text(errors="replace"))
+            return process.returncode
+        log = log.rename(home() / spec.name / "console.log")
     process.returncode = 0  # it outlives this command, which must not wait for it
-    log = log.rename(home() / spec.name / "console.log")
     here = f"{terminal.binaries()}nightshift"
     words = f"{spec.name} runs in the background (process {process.pid}): {log}\n"
     words += f"  {here} status {spec.name} --watch\n  {here} stop {spec.name}"
@@ -156,7 +153,7 @@ def run_and_show(flow: Any, parameters: dict[str, Any], server: str | None, as_j
     api = server_process.stated_server(server, home())
     try:
         with CampaignWatch(name, console), server_process.prefect_server(api, home()) as url:
-            console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
+            console.print(f"Prefect: {without_passwords(url.removesuffix('/api'))}", style="dim")
             if shortfall := _run(flow, parameters, url):
                 console.print(f"{shortfall}; the ledger has everything", style="yellow")
     except KeyboardInterrupt:

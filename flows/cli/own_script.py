@@ -136,7 +136,7 @@ def _side(arm: str, name: str, text: str, wanted: Set[str], folder: Path, projec
         elif isinstance(value := values.get(key), Value):
             params[key] = value
         else:
-            raise Refused(f"{text} has no plain value for {{{key}}} of --train: it has {', '.join(values)}")
+            raise Refused(f"{text} has no plain value for {{{key}}} of --train: it has {', '.join(map(str, values))}")
     return Side(name, params)
 
 

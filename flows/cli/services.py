@@ -29,6 +29,7 @@ from tasks.store.ledger import readable
 from tasks.system import interrupt
 from tasks.system.daemon import Daemon, own_servers
 from tasks.system.home import home
+from tasks.system.redact import without_passwords
 from tasks.tracking.sync import WORKFLOW
 
 CATALOGUE = Path(server_process.__file__).with_name("prefect.yaml").resolve()
@@ -59,7 +60,7 @@ def up(*, server: Server = None) -> int:
         stated = server_process.stated_server(None, home())
         with server_process.prefect_server(stated, home()) as url:
             whose = f", of PREFECT_API_URL; `nightshift up --server {stated}` makes it ready" if stated else ""
-            print(f"  Prefect  {url.removesuffix('/api')}{whose}", flush=True)
+            print(f"  Prefect  {without_passwords(url.removesuffix('/api') + whose)}", flush=True)
             if not stated:
                 set_up()
                 for name in resume_cut_off():
@@ -68,7 +69,7 @@ def up(*, server: Server = None) -> int:
         print(f"  worker   of the pool {POOL}", flush=True)
         theirs = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
         if theirs and not Daemon(directory, "mlflow").is_own(theirs):
-            print(f"  MLflow   {theirs}, of MLFLOW_TRACKING_URI", flush=True)
+            print(f"  MLflow   {without_passwords(theirs)}, of MLFLOW_TRACKING_URI", flush=True)
         else:
             print(f"  MLflow   {server_process.mlflow_server(home())}/#/experiments?{WORKFLOW}", flush=True)
         interrupt.check()

@@ -20,6 +20,7 @@ from environments.plugins import Refused
 from environments.score import Score
 from environments.space import Value
 from flows.cli.arguments import parse_params, placed, read_diff
+from flows.spec.environment import checked_environment
 from flows.views import terminal
 from flows.views.terminal import clean
 from tasks.describe import in_short
@@ -31,7 +32,6 @@ from tasks.recipes.preparing import laid, prepare
 from tasks.run_checks import learned_nothing, plausible, plausible_beside
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
-from tasks.sandbox.program import CannotStart
 from tasks.stats.design import design_of
 from tasks.store.ledger import Ledger, campaigns, freeze
 from tasks.store.workspace import TrialDir
@@ -110,7 +110,7 @@ class Stage:
         """Make those of the runs that are missing, side by side in the slots of this machine; all of them. Each is told
         on stderr. A signal, and what `is_over` says of the runs so far, end those that go on.
 
-        Raises ChildProcessError: no process could be started.
+        Raises CannotStart: no process could be started.
         """
         made = self.finished(jobs)
         known = {(one.arm, one.number) for one in made}
@@ -139,19 +139,16 @@ class Stage:
         side = self.sides[job.arm]
         program = side.program or self.folder / "program"
         proposal = Proposal(side.params, side.edit, rationale="by hand", proposer="hand")
-        try:
-            with self.slots.hold(lambda reason: print(f"waiting: {reason}", file=sys.stderr)) as slot:
-                run = run_program(self.marker, problem, sandbox, program, place, proposal, job.seed, slot=slot)
-                run = replace(run, dir=place.path.relative_to(root).as_posix())
-                run = plausible_beside(problem, (), proposal, plausible(problem, run, root), root, siblings)
-                use: Use = "confirm" if job.block else "search"
-                *again, score = (
-                    judge_run(self.marker, problem, sandbox, place, run, on.units, slot, use, block=on.block)
-                    for on in (job.echo, job)  # in this order: the files that stay are those of the score
-                    if on
-                )
-        except CannotStart as fault:
-            raise ChildProcessError(str(fault)) from fault
+        with self.slots.hold(lambda reason: print(f"waiting: {reason}", file=sys.stderr)) as slot:
+            run = run_program(self.marker, problem, sandbox, program, place, proposal, job.seed, slot=slot)
+            run = replace(run, dir=place.path.relative_to(root).as_posix())
+            run = plausible_beside(problem, (), proposal, plausible(problem, run, root), root, siblings)
+            use: Use = "confirm" if job.block else "search"
+            *again, score = (
+                judge_run(self.marker, problem, sandbox, place, run, on.units, slot, use, block=on.block)
+                for on in (job.echo, job)  # in this order: the files that stay are those of the score
+                if on
+            )
         one = FreshRun(job.arm, job.number, run, replace(score, echo=again[0].units if again else ()))
         write_atomic(place.path / FILE, FRESH.dump_json(one).decode() + "\n")
         siblings.append(run)
@@ -205,7 +202,7 @@ def between(a: str, b: str, on: str | None, overrides: dict[str, Value], trust: 
     (first, ledger), (second, other) = parse_side(a), parse_side(b)
     sides, campaign = {"a": first, "b": second}, ledger or other
     if on:
-        return in_environment(sides, on, overrides, trust)
+        return Question(sides, checked_environment(on, overrides, trust), overrides)
     if campaign is None:
         raise Refused("neither side names a campaign, so there is no environment: give --on ENVIRONMENT, or --train")
     if overrides:
@@ -220,13 +217,6 @@ def in_campaign(sides: Mapping[str, Side], ledger: Ledger) -> Question:
     ledger.verify()
     frozen = {name: replace(side, program=side.program or ledger.program) for name, side in sides.items()}
     return Question(frozen, ledger.environment, ledger.campaign.overrides)
-
-
-def in_environment(sides: Mapping[str, Side], on: str, overrides: dict[str, Value], trust: bool) -> Question:
-    """Sides in an environment. Refused if it is invalid, or asks for what nobody grants."""
-    from flows.spec.environment import checked_environment
-
-    return Question(sides, checked_environment(on, overrides, trust), overrides)
 
 
 @contextlib.contextmanager

@@ -13,8 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
-
 from flows import status
 from flows.report import figures
 from tasks.describe import changes, in_short, short_value
@@ -24,6 +22,7 @@ from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief
 from tasks.spending import parts
 from tasks.stats.certificate import Certificate
+from tasks.store.earlier_campaigns import HISTORY
 from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean, known_secrets, one_line, scrub, without_passwords
 from tasks.trial import History, Trial, baseline, best
@@ -33,9 +32,8 @@ if TYPE_CHECKING:
 
 REASON, INCIDENTS = 160, 60
 """Characters of a reason in a table, and incidents that are shown."""
-TOLD = ("orphans", "prefect", "tracking", "machine", "rerun", "guards", "launch", "view")
+TOLD = ("orphans", "remote", "tracking", "machine", "rerun", "guards", "launch", "view")
 """Events that are told as they are."""
-HISTORY = TypeAdapter(History)
 NUMBER = re.compile(r"-?\d[\d.,e+-]*")
 FEWEST = 6
 """Scored trials that TPE needs to suggest something."""
@@ -194,9 +192,9 @@ def _befallen(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
                 what = f"it stopped: {ended['reason']}" if ended else "its process was killed or interrupted"
                 yield "resumed", one_line(f"{duration(event.get('spent_before', 0.0))} in, {what}", 2 * REASON)
             ended = {}
-        elif kind in ("end", "continued"):  # continued by the next flow run
-            ended = event if kind == "end" else {"state": "finished"}
-        elif kind in TOLD and event.get("what") != "begun":  # a launch
+        elif kind == "end":
+            ended = event
+        elif kind in TOLD and event.get("what") != "asked":  # as every launch is
             facts = (f"{key}: {value}" for key, value in event.items() if key not in ("time", "event", "pid"))
             yield kind, one_line(event.get("words", ", ".join(facts)), 2 * REASON)
 

@@ -104,7 +104,7 @@ def _templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     templates.globals.update(
-        number=number, duration=duration, line=in_a_line, visible=visible, clean=clean, folder=_folder, cell=_cell,
+        number=number, duration=duration, line=in_a_line, visible=visible, clean=clean, cell=_cell,
         code=code, day=_day, short_value=short_value, quote=shlex.quote, style=(TEMPLATES / "style.css").read_text(),
     )  # fmt: skip
     return templates
@@ -113,11 +113,6 @@ def _templates() -> jinja2.Environment:
 def _day(moment: float) -> str:
     """A moment of Unix time, on this machine's clock."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
-
-
-def _folder(facts: Facts, trial: Trial) -> str:
-    """A trial's directory, relative to the report."""
-    return str(facts.ledger.place_of(trial).path.relative_to(facts.ledger.path)) + "/"
 
 
 def _cell(text: object) -> str:

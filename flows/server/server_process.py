@@ -25,6 +25,7 @@ from filelock import FileLock
 from environments.plugins import Refused
 from tasks.system.daemon import HOST, PATIENCE_SECONDS, Daemon, answers
 from tasks.system.home import login_file, make_login, stored_login
+from tasks.system.redact import without_passwords
 from tasks.tracking.connection import SETTINGS, make_database
 
 if TYPE_CHECKING:
@@ -70,11 +71,12 @@ def stated_server(option: str | None, home: Path) -> str | None:
         theirs, ours = version(url, home), importlib.metadata.version("prefect")
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
         remedy = "its address ends in /api, and PREFECT_API_AUTH_STRING holds its user:password if it asks for a login"
-        raise Refused(f"{source} = {url}: no Prefect server answers there ({failure}): {remedy}") from failure
-    if theirs.partition(".")[0] != ours.partition(".")[0]:
         raise Refused(
-            f"{source} = {url} is a Prefect server of version {theirs}, and here is {ours}: update one of them"
-        )
+            without_passwords(f"{source} = {url}: no Prefect server answers there ({failure}): {remedy}")
+        ) from failure
+    if theirs.partition(".")[0] != ours.partition(".")[0]:
+        shown = without_passwords(url)
+        raise Refused(f"{source} = {shown} is a Prefect server of version {theirs}, and here is {ours}: update one")
     return url
 
 

@@ -62,7 +62,7 @@ def fails_when_refused(flow: Callable[P, State[R]]) -> Callable[P, State[R]]:
 
     @functools.wraps(flow)
     def run(*args: P.args, **kwargs: P.kwargs) -> State[R]:
-        for name in ("prefect.flow_runs", "prefect.engine"):
+        for name in ("prefect.flow_runs", "prefect.task_runs", "prefect.engine"):
             logging.getLogger(name).addFilter(_is_news)  # the same function is added once
         try:
             return flow(*args, **kwargs)
@@ -76,9 +76,10 @@ def fails_when_refused(flow: Callable[P, State[R]]) -> Callable[P, State[R]]:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a record is none by which Prefect's engine logs a returned failure once more, with its traceback."""
-    error = (record.exc_info or (None, None))[1]
-    return not (isinstance(error, Refused | FailedRun) and "exited with unexpected exception" in record.getMessage())
+    """Whether a record is none by which Prefect says once more what the row of a task says, or a returned failure."""
+    error, said = (record.exc_info or (None, None))[1], record.getMessage()
+    is_end = record.name == "prefect.task_runs" and said.startswith("Finished in state")
+    return not is_end and not (isinstance(error, Refused | FailedRun) and "exited with unexpected exception" in said)
 
 
 def named(environment: str, name: str | None, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,15 +5,12 @@ load_history("cartpole-1")
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pandas  # type: ignore[import-untyped]
 
 from flows.status import document
 from tasks.describe import setting
 from tasks.store.ledger import Ledger
 from tasks.trial import TWENTIETHS
-
-if TYPE_CHECKING:
-    import pandas  # type: ignore[import-untyped]
 
 
 def load_history(campaign: str) -> pandas.DataFrame:
@@ -21,8 +18,6 @@ def load_history(campaign: str) -> pandas.DataFrame:
 
     A missing score is NaN (a crash has none), and each parameter is a column `params.<name>`.
     """
-    import pandas
-
     trials = document(Ledger.open(campaign))["trials"]
     params = pandas.DataFrame([trial.pop("params") for trial in trials]).add_prefix("params.")
     table = pandas.DataFrame(trials or {"trial": [], "verdict": [], "score": [], "se": [], "gain": []}).join(params)
@@ -35,17 +30,14 @@ def load_runs(campaign: str) -> pandas.DataFrame:
     `trial` says which program and parameters it trained (0: the baseline), `phase` what for: `search`, `rerun`,
     `certificate 1`, or `certificate 1 in ENVIRONMENT at 4x the budget`. `score` is NaN where there is none.
     """
-    import pandas
-
     ledger, judged = Ledger.open(campaign), []
     for trial in ledger.history():
         scores = trial.score.each
         judged += [(trial.number, "search", *pair) for pair in zip(trial.runs[-len(scores) :], scores, strict=False)]
         judged += [(rerun.of, "rerun", rerun.run, rerun.score) for rerun in trial.reruns]
     for one in ledger.certificates():
-        phase = f"certificate {one.look}" + (
-            f" in {setting(one.environment, one.conditions.budget)}" if one.elsewhere else ""
-        )
+        phase = f"certificate {one.look}"
+        phase += f" in {setting(one.environment, one.conditions.budget)}" if one.elsewhere else ""
         arms = {"champion": one.champion, "baseline": 0}
         judged += [(arms[fresh.arm], phase, fresh.run, fresh.score) for fresh in one.runs[one.carried :]]
     rows = [(*which, run.seed, run.status, run.seconds, score.value, score.se) for *which, run, score in judged]
@@ -58,8 +50,6 @@ def load_curves(campaign: str) -> pandas.DataFrame:
 
     Values are what the programs reported of the environment's metric in training: claims, not scores.
     """
-    import pandas
-
     rows = [
         (trial.number, number, 100 * (at + 1) / TWENTIETHS, value)
         for trial in Ledger.open(campaign).history()

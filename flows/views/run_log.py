@@ -26,14 +26,8 @@ Report = Callable[[Ledger, CampaignEnd | None], str]
 """Writes the report of a campaign, whose end is given once it is known, and returns it as Markdown."""
 
 
-def without_finished_tasks(record: logging.LogRecord) -> bool:
-    """Whether a line of Prefect's says more than the row of its task, which says how that has ended."""
-    return not record.getMessage().startswith("Finished in state")
-
-
 def begin(ledger: Ledger, history: History) -> None:
     """The first line of a life."""
-    logging.getLogger("prefect.task_runs").addFilter(without_finished_tasks)  # the same function is added once
     known = f". Resumed: {len(history)} trial{'s' * (len(history) > 1)} read from files" if history else ""
     get_run_logger().info(f"{ledger.campaign.name}: {ledger.environment.name}; files in {ledger.path}{known}")
     if words := another_machine(ledger, history):

@@ -14,7 +14,8 @@ from environments.plugins import Refused
 from environments.score import Score
 from flows.cli import comparing
 from flows.cli.comparing import Match, declare, difference, reopen
-from flows.cli.single_runs import Side, attempt, between, in_environment, isolated
+from flows.cli.single_runs import Question, Side, attempt, between, isolated
+from flows.spec.environment import checked_environment
 from tasks.system import file_trees
 from tests.support.ledgers import trusted
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
@@ -221,7 +222,7 @@ def test_every_run_is_judged_on_units_of_its_own(tmp_path: Path, capsys: pytest.
     still = DRAW.replace("+ draw.gauss(0, 1)", "").replace(
         '{"reward": reward}', '{"reward": reward, "seed": config["seed"]}'
     )
-    question = in_environment({"run": Side()}, str(noisy(tmp_path / "noisy", still)), {}, trust=False)
+    question = Question({"run": Side()}, checked_environment(str(noisy(tmp_path / "noisy", still)), {}), {})
     assert attempt(question, 3, 1, isolated("auto", allow_unsandboxed=False), as_json=True) == 0
     assert len({run["score"] for run in json.loads(capsys.readouterr().out)["runs"]}) == 3
 
