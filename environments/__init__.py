@@ -270,10 +270,11 @@ def table_of(
     recipe = table.get("prepare")
     settings = recipe.get("settings") if isinstance(recipe, dict) else None
     for key, value in {**own, **(overrides or {})}.items():
-        if isinstance(settings, dict) and key.startswith("prepare.settings."):  # or a recipe may overlook it
-            setting = key.split(".")[2]
-            plugins.require(setting, [*settings], "setting", f"{folder / FILE}: prepare.settings")
-            if key == f"prepare.settings.{setting}" and isinstance(value, str) != isinstance(settings[setting], str):
+        setting = key.removeprefix("prepare.settings.")
+        if isinstance(settings, dict) and setting != key:  # or a recipe may overlook it
+            plugins.require(setting.partition(".")[0], [*settings], "setting", f"{folder / FILE}: prepare.settings")
+            kind, usual = map(_kind, (value, settings.get(setting)))
+            if usual not in (None, kind) and (kind, usual) != (int, float):
                 raise Refused(f"{folder / FILE}: {key} must be like {settings[setting]!r}, got {value!r}")
         lay_over(table, key, value)
     try:
@@ -281,6 +282,11 @@ def table_of(
     except TypeError as wrong:  # programs and records have JSON, which has no dates
         raise Refused(f"{folder / FILE}: {wrong}: write it as text, in quotes") from wrong
     return table
+
+
+def _kind(value: object) -> type | None:
+    """The type of a value of TOML; None if it is none."""
+    return next((kind for kind in (bool, int, float, str, list, dict) if isinstance(value, kind)), None)
 
 
 def lay_over(table: dict[str, Any], key: str, value: object) -> None:

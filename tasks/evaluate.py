@@ -117,7 +117,8 @@ def _invalid(score: Score, environment: Environment) -> str | None:
     low, high = environment.range or (-LARGEST, LARGEST)  # nan lies in no range
     for index, unit in enumerate(score.units):
         if not low <= unit <= high:
-            return f"unit {index} scored {unit:g}, outside of the metric's range {[low, high]}"
+            bounds = f"outside of the metric's range {[low, high]}" if environment.range else "no number that counts"
+            return f"unit {index} scored {unit:g}, {bounds}"
     for name in environment.guards if score.value is not None else ():
         if name not in score.also:
             is_measured = environment.judge.measures() is not None

@@ -170,7 +170,9 @@ class Text(Judge, allow_inf_nan=False):
         """The questions of one judgement, in random order; of a block as many as it has at most."""
         share = share_of(pool, block) if block else pool
         many = min(self.questions, len(share)) if block else self.questions
-        if len(share) < max(many, 1):
+        if block and len(pool) < block.of:
+            raise Misbehaved(f"the pool has {len(pool)} questions for {block.of} blocks: make more of them")
+        if len(share) < many:
             raise Misbehaved(f"the pool has {len(share)} questions, and {many} are to be asked")
         order = np.random.default_rng(seed).permutation(len(share))
         return [share[index] for index in order[: many or None]]

@@ -125,7 +125,8 @@ def _transferred(own: Question, environment: Environment, looking: bool) -> Ques
             shutil.rmtree(fresh / "program")
             shutil.copytree(ledger.program, fresh / "program")
         if path.is_dir() and outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
-            raise Refused(f"{environment.folder} has changed since the first certificate in it: it froze {path}")
+            what = f"{environment.folder}, or a helper of its recipe,"
+            raise Refused(f"{what} has changed since the first certificate in it: it froze {path}")
         is_edited = asked.arms and asked.arms["champion"].edit
         if is_edited and outputs.digest(fresh / "program") != outputs.digest(ledger.program):
             raise Refused(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import ClassVar
 
 from pydantic import Field
@@ -59,9 +60,7 @@ class Numeric(Proposer):
             why = f"Sobol point {seen.made + 1} of {self.startup}" if is_new else "a Sobol point: no trial has a score"
         else:
             answers, why = self.answers(seen, brief), self._rationale(seen)
-        every = itertools.chain((start for start, _ in starts.values()), answers)  # one at a time: one may take long
-        new = (point for point in every if repr(point) not in seen.tried)
-        point = next(itertools.islice(new, refused, None), None)  # those before were refused
+        point = _first(itertools.chain((start for start, _ in starts.values()), answers), seen.tried, refused)
         if point is None:
             point, why = spare, f"a random point: {why} came only to points tried before"
         return Suggestion(dict(zip(seen.space, point, strict=True)), starts.get(repr(point), (point, why))[1])
@@ -70,6 +69,16 @@ class Numeric(Proposer):
         best = max((trial for trial, _ in seen.scored), key=lambda trial: trial.score.utility)
         trials = "1 scored trial" if len(seen.scored) == 1 else f"{len(seen.scored)} scored trials"
         return f"{self.title} on {trials}, best {number(best.score.value)} (trial {best.number})"
+
+
+def _first(answers: Iterable[Point], tried: AbstractSet[str], refused: int) -> Point | None:
+    """The first new answer after those that were refused: the same brief gives the same answers again."""
+    seen = set(tried)
+    for answer in answers:  # one at a time: an answer may take long
+        if repr(answer) not in seen and len(seen) - len(tried) == refused:
+            return answer
+        seen.add(repr(answer))
+    return None
 
 
 def design(space: Space, seed: int, count: int) -> Iterator[Point]:

@@ -165,7 +165,7 @@ def test_a_recipe_that_cannot_be_followed_says_why(tmp_path: Path, settings: dic
 
 
 def test_a_setting_that_no_recipe_knows_or_that_is_no_number_is_refused() -> None:
-    for name, value, why in (("serach", 1, "unknown setting 'serach'"), ("search", "some", "must be like 500")):
+    for name, value, why in (("serach", 1, "unknown setting 'serach'"), ("search", 2.5, "must be like 500")):
         with pytest.raises(Refused, match=why):
             environments.named("gsm8k_one_gpu", {f"prepare.settings.{name}": value})
 
