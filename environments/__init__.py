@@ -270,6 +270,8 @@ def table_of(
     recipe = table.get("prepare")
     settings = recipe.get("settings") if isinstance(recipe, dict) else None
     for key, value in {**own, **(overrides or {})}.items():
+        if isinstance(settings, dict) and key == "prepare.settings":
+            raise Refused(f"{folder / FILE}: {key}: give its keys one by one, as prepare.settings.KEY=VALUE")
         setting = key.removeprefix("prepare.settings.")
         if isinstance(settings, dict) and setting != key:  # or a recipe may overlook it
             plugins.require(setting.partition(".")[0], [*settings], "setting", f"{folder / FILE}: prepare.settings")

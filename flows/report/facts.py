@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 REASON, INCIDENTS = 160, 60
 """Characters of a reason in a table, and incidents that are shown."""
-TOLD = ("orphans", "remote", "tracking", "machine", "rerun", "guards", "launch", "view")
+TOLD = ("orphans", "prefect", "remote", "tracking", "machine", "rerun", "guards", "launch", "view")
 """Events that are told as they are."""
 NUMBER = re.compile(r"-?\d[\d.,e+-]*")
 FEWEST = 6
@@ -192,8 +192,8 @@ def _befallen(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
                 what = f"it stopped: {ended['reason']}" if ended else "its process was killed or interrupted"
                 yield "resumed", one_line(f"{duration(event.get('spent_before', 0.0))} in, {what}", 2 * REASON)
             ended = {}
-        elif kind == "end":
-            ended = event
+        elif kind in ("end", "continued"):  # version 0.6 went on in another flow run
+            ended = event if kind == "end" else {"state": "finished"}
         elif kind in TOLD and event.get("what") != "asked":  # as every launch is
             facts = (f"{key}: {value}" for key, value in event.items() if key not in ("time", "event", "pid"))
             yield kind, one_line(event.get("words", ", ".join(facts)), 2 * REASON)

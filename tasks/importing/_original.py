@@ -106,8 +106,8 @@ def repository_files(folder: Path) -> tuple[dict[str, str | Path], list[Term]]:
         name = path.relative_to(folder)
         if PASSED_OVER & {*name.parts} or any(part.startswith(".") for part in name.parts):
             continue
-        if (folder / name.parts[0] / "pyvenv.cfg").is_file():  # a virtual environment, whatever its name
-            continue
+        if any((folder / above / "pyvenv.cfg").is_file() for above in name.parents if above.parts):
+            continue  # a virtual environment, whatever its name
         is_link = path.is_dir() and path.is_symlink()  # into which nobody goes
         is_large = path.is_file() and path.stat().st_size > LARGEST_BYTES
         if is_link or is_large or not path.resolve().is_relative_to(root):
