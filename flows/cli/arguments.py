@@ -12,14 +12,12 @@ from pydantic import TypeAdapter, ValidationError
 from environments.plugins import Refused, explain
 from environments.space import Value
 from flows.spec import permissions
-from flows.spec.spec import Spec, laid_over, lasting, read_spec, spread
+from flows.spec.spec import OF_PLUGINS, Spec, laid_over, lasting, read_spec, spread
 from tasks.editing.edits import EditFailed, changed, diff_of
 from tasks.store import lineage
 from tasks.trial import Params
 
 PARAMS = TypeAdapter(dict[str, Value])
-OF_PLUGINS = {"proposer": "options", "rule": "rule_options", "cancel": "cancel_options"}
-"""Which option of a campaign holds the values whose key begins so."""
 
 
 def parse_params(text: str | bytes, what: str) -> Params:

@@ -194,7 +194,7 @@ def _befallen(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
             ended = {}
         elif kind in ("end", "continued"):  # version 0.6 went on in another flow run
             ended = event if kind == "end" else {"state": "finished"}
-        elif kind in TOLD and event.get("what") != "asked":  # as every launch is
+        elif kind in TOLD and event.get("what") not in ("asked", "begun"):  # as every launch is
             facts = (f"{key}: {value}" for key, value in event.items() if key not in ("time", "event", "pid"))
             yield kind, one_line(event.get("words", ", ".join(facts)), 2 * REASON)
 

@@ -35,8 +35,8 @@ FORMER_GROUPS = {"search", "decisions", "limits", "execution", "models"}
 """Tables below `advanced` in schedules that were made with version 0.6."""
 TABLES = ("overrides", "options", "rule_options", "cancel_options")
 """Options that are tables; the command line states their keys one by one, by --set."""
-PLUGINS = {"options": "proposer", "rule_options": "rule", "cancel_options": "cancel"}
-"""The option that names the plug-in, by the table of its options."""
+OF_PLUGINS = {"proposer": "options", "rule": "rule_options", "cancel": "cancel_options"}
+"""The table of a plug-in's options, by the option that names the plug-in."""
 
 
 def option(
@@ -246,7 +246,7 @@ def spread(stated: Mapping[str, Any]) -> dict[str, Any]:
 def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters over others, as `spread` has them: key by key in `advanced`, and in the tables there."""
     below, above = dict(base.get("advanced", {})), over.get("advanced", {})
-    for table, plugin in PLUGINS.items():
+    for plugin, table in OF_PLUGINS.items():
         if over.get(plugin) not in (None, base.get(plugin, OPTIONS[plugin].default)):
             below.pop(table, None)  # another plug-in would refuse them
     tables = {name: {**below.get(name, {}), **above.get(name, {})} for name in TABLES if name in below or name in above}

@@ -99,7 +99,8 @@ def test_what_befell_a_campaign_is_told_in_words(tmp_path: Path, home: Path) -> 
     ledger.event("life", spent_before=1136.4, identity="6b5d014a 43740", host="vm")
     ledger.event("end", state="stopped", reason="the disk has 299 MiB left")
     ledger.event("life", spent_before=6112.9)
-    ledger.event("launch", what="asked", run="0001-1", launch=1)
+    for what in ("asked", "begun"):
+        ledger.event("launch", what=what, run="0001-1", launch=1)
     ledger.event("continued", trials=250)
     ledger.event("life", spent_before=7000.0)
     ledger.event("end", state="finished", reason="20 trials done")
