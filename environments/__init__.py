@@ -279,10 +279,11 @@ def table_of(
             if usual not in (None, kind) and (kind, usual) != (int, float):
                 raise Refused(f"{folder / FILE}: {key} must be like {settings[setting]!r}, got {value!r}")
         lay_over(table, key, value)
-    try:
-        json.dumps(table)
-    except TypeError as wrong:  # programs and records have JSON, which has no dates
-        raise Refused(f"{folder / FILE}: {wrong}: write it as text, in quotes") from wrong
+    for key, value in table.items():
+        try:
+            json.dumps(value)
+        except TypeError as wrong:  # programs and records have JSON, which has no dates
+            raise Refused(f"{folder / FILE}: {key}: {wrong}: write it as text, in quotes") from wrong
     return table
 
 

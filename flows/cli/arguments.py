@@ -83,3 +83,12 @@ def parse_settings(settings: list[str]) -> dict[str, Any]:
                 raise Refused(f"--set {setting}: TOML has true and false, and no None") from None
             values[key] = text
     return values
+
+
+def overrides_only(settings: list[str]) -> dict[str, Any]:
+    """The keys of environment.toml, for a verb without a campaign. Refused if an option of a plug-in is among them."""
+    values = parse_settings(settings)
+    for key in values:
+        if "." in key and key.partition(".")[0] in OF_PLUGINS:
+            raise Refused(f"--set {key}: it belongs to a campaign, and there is none here: leave it out")
+    return values

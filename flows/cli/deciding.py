@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 
 from environments.plugins import Refused
 from flows.cli import foreground
-from flows.cli.arguments import parse_params, parse_settings, placed, read_diff
+from flows.cli.arguments import overrides_only, parse_params, placed, read_diff
 from flows.cli.options import Budget, Isolation, Json, On, Runs, Server, Settings, Trust, Unsandboxed  # fmt: skip
 from flows.cli.seeing import newest
 from flows.spec import permissions
@@ -115,7 +115,7 @@ def compare(
     if {name for name, value in given.items() if value} not in [{*form.split()} for form in FORMS]:
         raise Refused(UNCLEAR)
     fresh, further = (comparing.parse_runs(text) if text else None for text in (runs, more))
-    overrides, sandbox = parse_settings(set_ or []), single_runs.isolated(isolation, allow_unsandboxed)
+    overrides, sandbox = overrides_only(set_ or []), single_runs.isolated(isolation, allow_unsandboxed)
     with TemporaryDirectory() as folder:
         draft, question = Path(folder), None
         if rl_zoo:

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from environments import Environment
 from environments.plugins import Refused
-from flows.cli.arguments import parse_settings
+from flows.cli.arguments import overrides_only
 from flows.cli.options import Json, Settings, Trust
 from flows.server import server_process
 from flows.spec import permissions
@@ -80,7 +80,7 @@ def doctor(*, for_: str | None = None, set_: Settings = None, trust: Trust = Fal
         raise Refused("--set and --trust are about an environment: name it with --for ENVIRONMENT")
     checks = results(OF_MACHINE)
     if for_ is not None and checks["home"].state != "bad":  # else nothing can run, and the report says why
-        overrides = parse_settings(set_ or [])
+        overrides = overrides_only(set_ or [])
         checks |= check_environment(permissions.require_named(for_, overrides, trust))
     bad = sum(check.state == "bad" for check in checks.values())
     if json:

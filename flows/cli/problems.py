@@ -18,7 +18,7 @@ from cyclopts import App, Parameter
 import environments
 from environments.plugins import Refused, require
 from flows.cli import validation
-from flows.cli.arguments import parse_settings
+from flows.cli.arguments import overrides_only
 from flows.cli.options import Json, Settings, Trust
 from flows.views import terminal
 from tasks.importing import Imported, imported
@@ -100,7 +100,7 @@ def env_validate(environment: str, /, *, set_: Settings = None, trust: Trust = F
 
     Example: nightshift env validate ./my-problem
     """
-    facts = validation.validate(environment, parse_settings(set_ or []), trust)
+    facts = validation.validate(environment, overrides_only(set_ or []), trust)
     terminal.tell(facts, validation.shown(facts, environment), json)
     return 0
 
@@ -113,7 +113,7 @@ def env_prepare(environment: str, /, *, set_: Settings = None, trust: Trust = Fa
     """
     from flows.spec.environment import checked_environment  # imports Prefect
 
-    checked, typed = checked_environment(environment, parse_settings(set_ or []), trust), shlex.quote(environment)
+    checked, typed = checked_environment(environment, overrides_only(set_ or []), trust), shlex.quote(environment)
     place = preparing.place(checked, home())
     if place is None:
         raise Refused(f"{checked.name} has no recipe, so there is nothing to prepare: nightshift try {typed}")

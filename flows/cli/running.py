@@ -14,7 +14,7 @@ from cyclopts.validators import Number
 
 from environments.plugins import Refused
 from flows.cli import foreground
-from flows.cli.arguments import parse_params, parse_settings, read_diff, stated
+from flows.cli.arguments import overrides_only, parse_params, read_diff, stated
 from flows.cli.options import Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed, campaign_options
 from flows.status import state
 from tasks.store import campaign_lock
@@ -144,7 +144,7 @@ def try_(
     from flows.cli import single_runs  # imports Prefect
     from flows.spec.environment import checked_environment
 
-    edit, overrides = read_diff(diff, "--diff") if diff else None, parse_settings(set_ or [])
+    edit, overrides = read_diff(diff, "--diff") if diff else None, overrides_only(set_ or [])
     side = {"run": single_runs.Side(f"--diff {diff}", parse_params(params, "--params"), edit)}
     if environment and not in_:
         question = single_runs.Question(side, checked_environment(environment, overrides, trust), overrides)
