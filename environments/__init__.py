@@ -243,6 +243,11 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     overrides. Refused with one line per error: file, key, value and remedy.
     """
     source, table = str(folder / FILE), table_of(folder, overrides, name)
+    for key, value in table.items():
+        try:
+            json.dumps(value)
+        except TypeError as wrong:  # programs and records have JSON, which has no dates
+            raise Refused(f"{source}: {key}: {wrong}: write it as text, in quotes") from wrong
     kind, trainer = str(table.get("judge")), str(table.get("trainer"))
     cls = plugins.load("environments.judges", kind, Judge, f"{source}: judge")  # type: ignore[type-abstract]
     own: dict[str, object] = {"name": name or folder.name, "folder": folder, "prepared": None, "remote": None}
@@ -279,11 +284,6 @@ def table_of(
             if usual not in (None, kind) and (kind, usual) != (int, float):
                 raise Refused(f"{folder / FILE}: {key} must be like {settings[setting]!r}, got {value!r}")
         lay_over(table, key, value)
-    for key, value in table.items():
-        try:
-            json.dumps(value)
-        except TypeError as wrong:  # programs and records have JSON, which has no dates
-            raise Refused(f"{folder / FILE}: {key}: {wrong}: write it as text, in quotes") from wrong
     return table
 
 

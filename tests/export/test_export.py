@@ -88,7 +88,8 @@ def test_the_champion_becomes_a_branch_that_merges_and_the_working_tree_stays(le
 def test_where_the_repository_has_the_environment_only_what_the_champion_changes_is_changed(
     tmp_path: Path, home: Path
 ) -> None:
-    quadratic(tmp_path / "quad", toml="# mine\n" + QUADRATIC)
+    switch = '\n[space.on]\ntype = "choice"\nvalues = [true, false]\ndefault = false\n'
+    quadratic(tmp_path / "quad", toml="# mine\n" + QUADRATIC + switch)
     (tmp_path / "quad/judge.py").chmod(0o755)
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", "quad")
