@@ -40,7 +40,7 @@ class Trial:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
         self.program.mkdir(exist_ok=True)
-        config = {**request, "out": str(self.out), "resume": None, "init": None, "data": None}
+        config = {**request, "out": str(self.out), "data": None}
         (self.program / "config.json").write_text(json.dumps(config))
         self.thread = threading.Thread(target=self.run, daemon=True)
 

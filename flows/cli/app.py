@@ -51,7 +51,7 @@ for order, (heading, verbs) in enumerate(VERBS.items()):
     group = Group(heading, sort_key=order)
     for place, verb in enumerate(verbs):
         if isinstance(verb, App):
-            verb.group, verb.sort_key = group, place
+            verb.group, verb.sort_key, verb.default_parameter = group, place, app.default_parameter
             app.command(verb)
         else:
             app.command(verb, group=group, sort_key=place, default_parameter=app.default_parameter)

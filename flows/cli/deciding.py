@@ -104,7 +104,7 @@ def compare(
         eval_: Command that prints the score of what lies in {out}, as its last number.
         optuna: With --train: study.db, whose best trial is A. B is --b, or its median trial; `default`: no parameter.
         rl_zoo: ppo.yml#CartPole-v1 or logs/ppo/CartPole-v1_1: tuned hyperparameters against SB3's defaults.
-        minutes: With --train or --rl-zoo: of one training at most.
+        minutes: With --train or --rl-zoo: of one training at most. Default: 60.
         minimize: With --train: a lower score is better.
         runs: Fresh runs of each side, 5 or 5v3. Default: 5, or 2 in a deterministic environment.
         more: So many runs more, of the named or the last comparison.

@@ -31,7 +31,7 @@ from flows.spec import permissions
 from flows.views import terminal
 from tasks.imports import lacking
 from tasks.machine.gpus import GpuError, find, processes_on
-from tasks.machine.slots import describe, slots_of
+from tasks.machine.slots import Slots, describe, slots_of
 from tasks.recipes import preparing
 from tasks.remote import jobs
 from tasks.sandbox import cgroup, isolation
@@ -251,7 +251,7 @@ def dry_run(environment: Environment) -> Check:
         freeze(environment, place)
         aside = workspace.TrialDir(place / "trials/doctor")
         checked = environment.model_copy(update={"check_cmd": "python train.py check"})  # prime-rl's trainer has it
-        checks = ProposalChecks(checked, sandbox, place / "program", aside, f"doctor-{os.getpid()}")
+        checks = ProposalChecks(checked, sandbox, place / "program", aside, f"doctor-{os.getpid()}", Slots.of_cores(0))
         if fault := checks.smoke(Proposal(environment.defaults), seed=1):
             return Check("bad", fault, "docs/gpus.md: prime-rl and its Python lie in what `readable` lists, or /usr")
     return Check("ok", "prime-rl's `rl --dry-run` takes train.toml and the baseline's parameters")

@@ -61,7 +61,7 @@ def env_new(folder: Path, /, *, kind: Annotated[str, Parameter("--from")] = "com
     Example: nightshift env new ./my-problem --from sb3
 
     Args:
-        kind: What it trains with: command, sb3, rl-zoo or grpo.
+        kind: What it trains with: command (the default), sb3, rl-zoo or grpo.
     """
     require(kind, TEMPLATES, "kind")
     source, typed = TEMPLATES[kind], shlex.quote(as_typed(folder))
