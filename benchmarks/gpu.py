@@ -195,7 +195,7 @@ def grpo(bench: Bench) -> Iterator[Figures]:
         params = defaults | ({} if model == "tiny" else {"batch_size": 64, "max_completion_length": 256})
         config = {
             "params": params, "seed": 0, "budget_seconds": 3600, "budget_steps": bench.steps, "device": device,
-            "data": str(bench.base(model)), "resume": None, "init": None, "cores": 1,
+            "data": str(bench.base(model)), "cores": 1,
         }  # fmt: skip
         place = bench.folder / "training"
         with bench.watching(device) as samples:

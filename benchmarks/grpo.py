@@ -109,7 +109,7 @@ def measure(rounds: int, steps: int) -> Figures:
             order = (OURS, BARE) if turn % 2 else (BARE, OURS)
             config = {
                 "params": settings.defaults, "seed": turn, "budget_seconds": 3600, "budget_steps": steps,
-                "device": "cpu", "data": str(data), "resume": None, "init": None,
+                "device": "cpu", "data": str(data),
             }  # fmt: skip
             taken.append({name: train(programs[name], config, Path(folder) / name) for name in order})
     batch = int(settings.defaults["batch_size"])

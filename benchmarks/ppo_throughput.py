@@ -100,8 +100,8 @@ def bundled(id: str, seconds: float, seed: int, layout: Layout) -> tuple[int, fl
     """The trainer in a workspace of its own; the steps and the seconds of its last update."""
     config = {
         "params": {**NORMALIZED, "num_envs": layout.envs, "simulator": layout.simulator}, "seed": seed,
-        "budget_seconds": seconds, "budget_steps": 0, "cores": layout.cores, "device": "cpu", "resume": None,
-        "init": None, "problem": {"id": id, "kwargs": {}, "max_episode_steps": None},
+        "budget_seconds": seconds, "budget_steps": 0, "cores": layout.cores, "device": "cpu",
+        "problem": {"id": id, "kwargs": {}, "max_episode_steps": None},
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as folder:
         place = Path(folder)

@@ -70,8 +70,9 @@ class Score:
     def of(cls, units: Sequence[float], higher_is_better: bool = True) -> Score:
         """The score of per-unit results. Raises ValueError: no unit."""
         values = tuple(float(unit) for unit in units)
-        n, mean = len(values), statistics.fmean(values)
-        se = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n) if n > 1 else None
+        counted = [value if abs(value) <= LARGEST else math.nan for value in values]  # sums of others may raise
+        n, mean = len(values), statistics.fmean(counted)
+        se = math.sqrt(math.fsum((value - mean) ** 2 for value in counted) / (n - 1) / n) if n > 1 else None
         return cls(mean, values, se, n, higher_is_better)
 
     @classmethod

@@ -106,10 +106,10 @@ def judge_run(
     slot.used("judge", time.monotonic() - began)
     # In a sandbox nothing can have changed, and hashing a large checkpoint takes seconds.
     changed = changed_since(place, run) if isolation.level == "none" else None
+    told = {name: value for name, value in score.also.items() if abs(value) <= LARGEST}  # no NaN can be stored
+    score = replace(score, also=told, higher_is_better=environment.higher_is_better)
     reason = changed or _invalid(score, environment)
-    if reason:
-        return Score.missing(reason, environment.higher_is_better)
-    return replace(score, higher_is_better=environment.higher_is_better)
+    return Score.missing(reason, environment.higher_is_better) if reason else score
 
 
 def _invalid(score: Score, environment: Environment) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 ROUNDING = 1e-12
-"""A smaller number is what rounding left of zero."""
+"""A smaller difference is what rounding left of zero."""
 LEAST_P = 1e-4
 """A smaller probability is not told apart from it: it rests on tails that no few runs show."""
 
@@ -11,10 +11,10 @@ LEAST_P = 1e-4
 def number(value: float | None, sign: bool = False) -> str:
     if value is None:
         return "-"
-    if abs(value) < ROUNDING:
+    if sign and abs(value) < ROUNDING:
         return "0"
     form = ",.0f" if 1000 <= abs(value) < 1e6 else ".4g"
-    return format(value, f"{'+' if sign else ''}{form}")
+    return format(value + 0.0, f"{'+' if sign else ''}{form}")  # -0.0 + 0.0 is 0.0
 
 
 def probability(p: float) -> str:

@@ -124,7 +124,7 @@ def _checked(
             edit=edit,
             rationale=suggestion.rationale,
             parent=parent,
-            seen=len(brief.history),
+            seen=1 + max((trial.order for trial in brief.history), default=-1),
             proposer=suggestion.proposer,
             usage=sum((one.usage for one in brief.refusals), suggestion.usage),
             model=suggestion.model,

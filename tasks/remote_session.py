@@ -32,7 +32,7 @@ from tasks.trial import TWENTIETHS, EarlyStop, Proposal, ResourceSample
 
 ISOLATION = "remote"
 """What a run records as its isolation: it ran on another machine."""
-LOCAL = ("data", "init", "out", "resume")
+LOCAL = ("data", "out")
 """Keys of config.json that mean something on this machine only."""
 SLACK_SECONDS = 10.0
 """Beyond all that a trial is given, before it counts as one that does not end."""

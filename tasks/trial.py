@@ -57,7 +57,7 @@ class Proposal:
     parent: int | None = None
     """The trial whose program this one starts from; None for the baseline."""
     seen: int = 0
-    """Number of decided trials that the proposer knew."""
+    """The proposer knew what was decided before this place in the order of the decisions."""
     proposer: str = "baseline"
     """The proposer that made it; it may differ from the one that was asked."""
     usage: Usage = NOTHING_BOUGHT
@@ -248,11 +248,6 @@ History = tuple[Trial, ...]
 def baseline(history: History) -> Trial | None:
     """Trial 0, with the environment's own program and parameters; None before it is decided."""
     return next((trial for trial in history if trial.number == 0), None)
-
-
-def trials_before(history: History, trial: Trial) -> History:
-    """The trials that were decided before one."""
-    return tuple(other for other in history if other.order < trial.order)
 
 
 def best(history: History) -> Trial | None:

@@ -17,8 +17,8 @@ from pydantic import BaseModel, Field, FiniteFloat
 
 from environments.score import Score, Wait
 
-Use = Literal["search", "control", "confirm", "report"]
-"""Purpose of a judgement. Units of different purposes are disjoint; `control` uses those of `search`."""
+Use = Literal["search", "confirm", "report"]
+"""Purpose of a judgement. Units of different purposes are disjoint."""
 BlockUnits = Literal["fresh", "disjoint", "same"]
 """Units of each block of a comparison: drawn anew from its seed, a share of a finite pool, or the same for all."""
 

@@ -139,7 +139,7 @@ class Text(Judge, allow_inf_nan=False):
             raise Misbehaved("there are no questions: a text judge needs a [prepare] that makes them")
         ends = time.monotonic() + self.total_seconds
         for_draw, for_samples = np.random.SeedSequence(exam.seed).spawn(2)
-        file = exam.prepared / JUDGE / f"{'search' if exam.use == 'control' else exam.use}.jsonl"
+        file = exam.prepared / JUDGE / f"{exam.use}.jsonl"
         try:
             pool = read_pool(file)
             questions = self._drawn(pool, exam.block, for_draw)

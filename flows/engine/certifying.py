@@ -29,7 +29,7 @@ from tasks.stats.certificate import CAMPAIGNS, Certificate, Conditions, Fresh, c
 from tasks.stats.champion import run_sd, unpromising
 from tasks.stats.design import EXACT, Arm, Design, alpha_of, design_of, equal_arms, least_p, new_runs, of_groups
 from tasks.store import campaign_lock
-from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
+from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger, machine
 from tasks.system import interrupt
 from tasks.system.files import write_atomic
 from tasks.trial import History, Proposal, Run, Trial, baseline, best
@@ -124,8 +124,9 @@ class Question:
 
     @property
     def carried(self) -> Certificate | None:
-        """The certificate whose runs the next one goes on with. None of a pool, whose shares have other sizes there."""
-        return None if self.pool and self.environment.judge.block_units == "disjoint" else self.earlier
+        """Whose runs the next one goes on with: none of a pool, whose shares are of other sizes, or another machine."""
+        others = self.spec.launch == "here" and {*(self.earlier.machines if self.earlier else ())} - {machine()}
+        return None if others or (self.pool and self.environment.judge.block_units == "disjoint") else self.earlier
 
     @property
     def searched(self) -> tuple[Fresh, ...]:

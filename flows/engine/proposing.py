@@ -49,8 +49,8 @@ def next_attempt(
         )  # fmt: skip
         if known == night.nothing_for:
             return None
-        place = ledger.place(key.number, attempt=1)
-        checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, key.marker(), ideas)
+        place, slots = ledger.place(key.number, attempt=1), night.bench.slots
+        checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, key.marker(), slots, ideas)
         fallback = load(spec.advanced.fallback, {})
         proposer = fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
         brief = _brief(night, under_way, key, parked, proposer)

@@ -87,11 +87,11 @@ def stop(
 
 
 def rerun_fits(night: Night) -> bool:
-    """Whether there is time and money for one more run of a trial, besides the certificate."""
+    """Whether there is time and money for one more run of a trial, besides the certificate and the trials beside it."""
     environment, history = night.environment, night.history
     a_run = environment.budget_seconds + besides_training(environment, history)
     late = night.spec.too_late(environment, history, campaign_lock.spent(night.ledger), a_run)
-    return not late and not night.money.shortage(history)
+    return not late and not night.money.shortage(history, night.spec.parallel - 1)
 
 
 def full(path: Path) -> Stop | None:

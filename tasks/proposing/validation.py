@@ -7,7 +7,7 @@ way, and an edited program survives a run of seconds in the sandbox that its tra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from environments.plugins import Refused
 from environments.space import Float, Space
 from tasks.editing.checks import meaning_of
 from tasks.editing.edits import diff_of, patched
+from tasks.machine.slots import Slots
 from tasks.proposing.brief import Brief, Suggestion
 from tasks.proposing.points import places_of, point_of
 from tasks.remote_session import Cut
@@ -24,6 +25,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.reader import EditFailed, read
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
+from tasks.system.slot import NOWHERE
 from tasks.train import NO_CHECKPOINT, run_program
 from tasks.trial import History, Params, Proposal, Trial, best
 
@@ -44,6 +46,7 @@ class ProposalChecks:
     place: TrialDir
     marker: str
     """The marker of its runs' processes."""
+    slots: Slots
     inbox_entries: tuple[Path, ...] = ()
     """What waits in the campaign's inbox, in order; it comes before any proposer's suggestion."""
 
@@ -93,7 +96,8 @@ class ProposalChecks:
         if problem.check_cmd:  # nothing is trained, so the GPUs and other machines are left alone
             check = {"train_cmd": problem.check_cmd, "device": "cpu", "trainer": "command"}
             problem = problem.model_copy(update=check)
-        run = run_program(self.marker, problem, self.isolation, self.program, aside, proposal, seed, cut)
+        with nullcontext(NOWHERE) if problem.check_cmd else self.slots.hold() as slot:
+            run = run_program(self.marker, problem, self.isolation, self.program, aside, proposal, seed, cut, slot=slot)
         for large in (aside.out, aside.workspace):  # its log is enough
             file_trees.remove(large)
         if run.status != "crash" or run.error is None or run.error.startswith(NO_CHECKPOINT):

@@ -8,7 +8,7 @@ from typing import Any
 
 from environments.score import LARGEST
 from tasks.numbers import number
-from tasks.trial import History, Trial, best, trials_before
+from tasks.trial import History, Trial, best
 
 ENOUGH = 3
 """Predictions from which on a summary is told."""
@@ -28,7 +28,7 @@ def record(history: History) -> dict[str, Any] | None:
     """
     found = list[tuple[float, float]]()
     for trial in history:
-        gain = effect(history, trial, best(trials_before(history, trial)[: trial.proposal.seen]))
+        gain = effect(history, trial, best(tuple(one for one in history if one.order < trial.proposal.seen)))
         if gain is not None and (expected := trial.proposal.expected) is not None and abs(expected) <= LARGEST:
             found.append((expected, gain))
     if len(found) < ENOUGH:

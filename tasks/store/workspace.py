@@ -116,8 +116,7 @@ def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: 
     return {
         "params": proposal.params, "seed": seed, "budget_seconds": environment.budget_seconds,
         "budget_steps": environment.budget_steps, "device": environment.device, "cores": max(environment.cores, 1),
-        "memory_gb": environment.limits.memory_gb, "resume": None, "init": None,
-        "problem": environment.judge.problem(), **_paths(place, environment),
+        "memory_gb": environment.limits.memory_gb, "problem": environment.judge.problem(), **_paths(place, environment),
     }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from tasks.store.ledger import Ledger
 from tasks.system.redact import scrub_text
 from tasks.tracking.trial_run import origin, trial_times
 from tasks.tracking.values import NOTE, MetricPoint, inert, milliseconds, parameters, plain, points
-from tasks.trial import History, Trial, baseline, best, trials_before
+from tasks.trial import History, Trial, baseline, best
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
@@ -62,7 +62,7 @@ def words(certificate: Certificate) -> str:
 
 def best_so_far(ledger: Ledger, history: History, trial: Trial) -> list[MetricPoint]:
     """The scores of champion and baseline after this trial was decided: points of a curve over trial numbers."""
-    seen = (*trials_before(history, trial), trial)
+    seen = tuple(one for one in history if one.order <= trial.order)
     champion, first = best(seen), baseline(seen)
     values = {"champion/score": mean_of(seen, champion.number) if champion else None}
     if trial is first:

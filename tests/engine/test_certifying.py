@@ -94,6 +94,9 @@ def test_a_second_certificate_has_half_of_the_error_that_is_left_and_another_env
     assert own.error_left == pytest.approx((ALPHA - luck().alpha) / 2)
     assert own.spec.certificate_design(own.environment) == planned(own, None), "time is reserved for what comes"
     assert own.carried and planned(own, 4).groups == ((4, 4),), "the carried runs hold those of the search"
+    elsewhere = tuple(replace(one, run=replace(one.run, machine="another")) for one in luck().runs)
+    store(ledger, replace(luck(), runs=elsewhere))
+    assert own.carried is None and nothing_to_certify(own) is None, "runs of other machines do not compare"
 
 
 def test_what_is_not_even_better_in_the_search_is_not_certified_and_the_status_says_why(

@@ -65,6 +65,12 @@ def test_of_two_scores_the_one_whose_mean_is_better_has_more_utility_and_a_missi
     assert Score.missing("it crashed", up).utility < worse.utility < better.utility
 
 
+@pytest.mark.parametrize("units", [(math.inf, -math.inf), (1e308, 1e308), (1e200, -1.0)])
+def test_units_that_are_no_measurement_have_no_mean(units: tuple[float, ...]) -> None:
+    score = Score.of(units)
+    assert math.isnan(score.value or 0.0) and score.units == units
+
+
 # Several sources
 
 

@@ -184,16 +184,14 @@ def test_the_seed_draws_the_questions_and_their_order_and_the_samples(tmp_path: 
     assert first[1]["seed"] != other[1]["seed"]
 
 
-def test_each_use_has_its_own_pool_and_the_control_look_has_the_searchs(tmp_path: Path) -> None:
+def test_each_use_has_its_own_pool(tmp_path: Path) -> None:
     look = exam(tmp_path, questions(2))
     pools = tmp_path / "prepared" / "judge"
     for at, use in enumerate(("confirm", "report"), 1):
         rows = [row | {"id": f"{use}-{row['id']}"} for row in questions(2 + at)]
         (pools / f"{use}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    many = {
-        use: judged(RIGHT, tmp_path, replace(look, use=use)).n for use in ("search", "control", "confirm", "report")
-    }
-    assert many == {"search": 2, "control": 2, "confirm": 3, "report": 4}
+    many = {use: judged(RIGHT, tmp_path, replace(look, use=use)).n for use in ("search", "confirm", "report")}
+    assert many == {"search": 2, "confirm": 3, "report": 4}
 
 
 def test_the_blocks_of_a_comparison_share_out_the_pool() -> None:

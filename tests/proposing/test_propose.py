@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from environments.space import Choice, Float, Space
 from tasks import propose
 from tasks.editing.edits import diff_of
 from tasks.llm.prompts import told
+from tasks.machine.slots import Slots
 from tasks.propose import Nothing
 from tasks.proposers import Proposer
 from tasks.proposers.cmaes import Cmaes
@@ -146,6 +148,13 @@ def test_an_edited_program_is_started_before_it_becomes_a_trial(tmp_path: Path, 
         assert why in proposal.turned_down[0], "and the reason is there to repair it by"
     else:  # it lives, and saves nothing so early: that is no fault
         assert proposal.edit is not None and proposal.turned_down == ()
+
+
+def test_an_edited_program_is_tried_in_a_slot(tmp_path: Path) -> None:
+    core = max(os.sched_getaffinity(0))
+    checks = replace(desk_of(problem(tmp_path), TrialDir(tmp_path / "t/0001")), slots=Slots.of_cores(1, [core]))
+    edit = diff_of({"fit.py": FIT}, {"fit.py": f"{FIT}import os\nassert os.sched_getaffinity(0) == {{{core}}}\n"})
+    assert checks.smoke(Proposal(checks.environment.defaults, edit), seed=1) is None
 
 
 def test_a_file_that_may_not_be_changed_is_refused_before_anything_runs(tmp_path: Path) -> None:

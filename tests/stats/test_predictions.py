@@ -37,6 +37,19 @@ def test_a_prediction_is_measured_against_the_champion_that_was_known_then() -> 
     assert summary == pytest.approx({"count": 3, "right": 2, "expected": 2.0, "measured": 2 / 3, "error": 8 / 3})
 
 
+def test_a_champion_that_was_run_again_is_none_that_an_earlier_proposal_knew() -> None:
+    history: History = (tried((), 10.0),)
+    history += (tried(history, 14.0, kind="keep"),)
+    for _ in range(3):
+        trial = told(history, 13.0, 2.0, seen=2)
+        history += (replace(trial, verdict=replace(trial.verdict, kind="keep")),)
+    summary = record(history)
+    assert summary is not None and summary["measured"] == -1.0, "they knew neither of each other"
+    again = replace(history[1], order=5, attempt=2)
+    summary = record((history[0], *history[2:], again))
+    assert summary is not None and summary["measured"] == 3.0, "the baseline is all that they knew"
+
+
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_prompts_tell_the_effect_of_a_trial(sign: float) -> None:
     first = tried((), 5.0 * sign, 5.2 * sign, higher_is_better=sign > 0)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from environments import Environment
 from tasks import propose
+from tasks.machine.slots import Slots
 from tasks.proposers import Proposer
 from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief
@@ -20,7 +21,7 @@ NOWHERE = TrialDir(Path("/nonexistent/trials/0001"))
 
 def desk_of(environment: Environment, place: TrialDir = NOWHERE) -> ProposalChecks:
     """A desk whose baseline program is what lies in the environment's folder."""
-    return ProposalChecks(environment, SANDBOX, environment.folder, place, "a-test/0001/1")
+    return ProposalChecks(environment, SANDBOX, environment.folder, place, "a-test/0001/1", Slots.of_cores(0))
 
 
 def brief_of(
