@@ -22,7 +22,7 @@ from tests.support.mlflow_records import mlflow_runs
 from tests.support.noisy import DRAW, TOML, noisy
 from tests.support.prefect_api import ask, prefect_at
 from tests.support.processes import wait_for
-from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start, status, told
+from tests.support.toy import FIT, GREEDY, QUADRATIC, nightshift, quadratic, slow, start, stated, status, told
 
 LEDGER = ("trial", "attempt", "score", "verdict", "level", "proposer", "params")
 """The columns of results.tsv that a deterministic trainer makes the same every time; times and commits are not."""
@@ -73,9 +73,29 @@ def test_a_campaign_runs_and_everything_about_it_can_be_read(
     assert all(row["state"]["message"] for row in rows(server, life["flow_run_id"])), "every row says how it ended"
     chosen = {"logs": {"flow_run_id": {"any_": [life["flow_run_id"]]}}, "sort": "TIMESTAMP_ASC"}
     log = [line["message"] for line in ask("POST", f"{server}/logs/filter", chosen)]
-    assert not [line for line in log if line.startswith("Finished in state Completed()")]
     assert [line for line in log if "keep" in line and "2.25" in line], "the log has the terminal's line of a trial"
     assert "all 3 trials done" in log[-2] + log[-1]
+
+
+def test_what_is_behind_early_is_stopped_and_counts_by_the_part_that_ran(tmp_path: Path, server: str) -> None:
+    """Of losses 1, 0, 1, 4, 9, 16 and 25: two go on, and those that follow are behind at a tenth of their budget."""
+    program = FIT + (
+        "import sys, time\n"
+        "with (args.out / 'progress.jsonl').open('w', buffering=1) as progress:\n"
+        "    for step in range(1, 21):\n"
+        "        print(json.dumps({'step': step, 'metrics': {'loss': (args.x - 1) ** 2}}), file=progress)\n"
+        "        time.sleep(0.1)\n"
+        "        if pathlib.Path('cancel').exists(): sys.exit(42)\n"
+    )
+    early = "cancel.curve = { fraction = 0.1, best = 0.5, first = 2 }"
+    folder = quadratic(tmp_path / "q", program, toml=stated("budget_steps = 20", "low = 0.0", "high = 6.0", early))
+    options = ["--proposer", "grid", "--set", "proposer.points=7", "--trials", "4", "--tracking", "off", *GREEDY]
+    done = nightshift("run", str(folder), "--name", "early", *options, "--json", server=server)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [row["verdict"] for row in found["trials"]] == ["keep", "keep", "keep", *["cancelled"] * 5]
+    assert {row["score"] for row in found["trials"][3:]} == {None}
+    assert found["state"] == "finished" and "nothing left" in found["reason"], "five tenths are less than a trial"
 
 
 @pytest.mark.slow

@@ -202,11 +202,3 @@ def test_stop_now_is_not_resumed_by_the_automation(run: Started) -> None:
     assert nightshift("stop", "night", "--now", server=run.site.url).returncode == 0
     run.becomes("Cancelled")
     stays(run, "Cancelled")
-
-
-def test_a_process_that_is_killed_is_resumed_by_a_worker_and_only_its_trial_is_repeated(run: Started) -> None:
-    os.kill(run.lives[-1], signal.SIGKILL)
-    finishes_without_repeating(run)
-    assert "AwaitingRetry" in run.states
-    # Prefect 3.8's worker reports one death twice, so that two processes may begin: the second one waits for the first.
-    assert len(run.lives) in (2, 3)

@@ -120,27 +120,3 @@ def test_a_diff_between_any_texts_makes_the_one_into_the_other(before: dict[str,
     assert patched(before, shown) == after
     assert bool(shown) == (before != after)
     assert shown == diff_of(before, after)
-
-
-PIECE = st.sampled_from(
-    [
-        *("train.py", "lib/net.py", "judge.py", "../up.py", "```python", "```", "<<<<<<< SEARCH", "=======", "a = 1"),
-        *(">>>>>>> REPLACE", "--- a/train.py", "+++ b/train.py", "--- a/judge.py", "+++ b/judge.py", "+++ b/../up.py"),
-        *("@@ ... @@", "@@ -1,2 +1,2 @@", "-a = 1", "+a = 2", " b = 2", "-b = 2", "+c = 3", "b = 2", "c = 3", "--- /dev/null"),
-        *("+++ /dev/null", "deleted file mode 100644", "rename to judge.py", "new file mode 120000", "", "```diff", "..."),
-    ]
-)  # fmt: skip
-FILES = {"train.py": "a = 1\nb = 2\nc = 3\n", "notes.txt": "b = 2\n"}
-EDITABLE = ("train.py", "lib/net.py", "notes.txt")
-
-
-@settings(derandomize=True, max_examples=100, deadline=None)
-@given(st.lists(PIECE, max_size=14))
-def test_whatever_is_answered_only_editable_files_change_and_they_do_change(pieces: list[str]) -> None:
-    found = dict[str, str]()
-    with suppress(EditFailed):
-        found = changed("\n".join(pieces), FILES, EDITABLE)
-        assert found
-    assert set(found) <= set(EDITABLE)
-    assert all(found[name] != FILES.get(name) for name in found)
-    assert patched(FILES, diff_of(FILES, {**FILES, **found})) == {**FILES, **found}

@@ -23,7 +23,7 @@ from flows.engine.launching import REQUEST, LaunchDied, LaunchRequest
 from tasks.bench import Bench, RunPlan
 from tasks.machine.slots import Slots
 from tasks.store.ledger import Ledger
-from tasks.system import interrupt, orphans
+from tasks.system import interrupt
 from tasks.system.files import write_atomic
 from tasks.task_key import TaskKey
 from tasks.trial import Proposal
@@ -134,7 +134,6 @@ def test_what_is_launched_is_out_of_reach_of_another_life_of_the_campaign() -> N
     assert here.startswith("abc123/") and not there.startswith("abc123")
     marks = [replace(KEY, part=part).marker() for part in ("", "run-2", "again-1", "again-10")]
     assert not any(one != other and (one + "/").startswith(other + "/") for one in marks for other in marks)
-    assert orphans.marked("abc123") == []
 
 
 def test_an_unknown_deployment_is_refused_with_the_near_miss(api: str) -> None:

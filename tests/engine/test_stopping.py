@@ -114,14 +114,3 @@ def test_a_crashed_baseline_ends_a_campaign_at_once_with_its_log_and_the_remedy(
     )
     assert "ValueError: no GPU here" in found.reason
     assert "`nightshift rerun n 0`" in found.reason and "\n" not in found.reason
-
-
-def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> None:
-    """Four runs and four of the arms beside the search's one, of 5 s each, with 3 s besides, and a tenth over."""
-    drawing = environment.model_copy(update={"deterministic": False, "budget_steps": 10**6})
-    trials, asked = minimised(3, 2, wall=8.0), spec(hours=100 / HOUR, rule="certify", trials=8)
-    reserve = 1.1 * 8 * 8.0
-    assert stop(asked, drawing, trials, 91.9 - reserve) is None
-    found = stop(asked, drawing, trials, 92.1 - reserve)
-    assert found is not None and found.state == "finished"
-    assert "it may take 78 s, of which 70 s are for the certificate" in found.reason

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import environments
-from environments import Environment
+from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.score import Score
 from environments.space import Value
@@ -17,7 +18,7 @@ from flows.cli.problems import import_environment
 from flows.cli.validation import warnings
 from tasks.editing.edits import diff_of
 from tasks.evaluate import judge_run
-from tasks.importing import Imported
+from tasks.importing import PACKAGE, Imported
 from tasks.store.workspace import TrialDir
 from tasks.train import ReasonToStop, run_program
 from tasks.trial import Proposal, Run
@@ -129,6 +130,17 @@ def run(
 def edit(text: str) -> str:
     """The difference from TRAIN."""
     return diff_of({"repository/train.py": TRAIN}, {"repository/train.py": text})
+
+
+@pytest.mark.parametrize("name", plugins.names(PACKAGE))
+def test_an_importer_says_why_a_place_is_not_of_its_kind_and_runs_and_changes_nothing(
+    tmp_path: Path, name: str
+) -> None:
+    texts = {"README.md": "no code", "data.csv": "1,2", "setup.py": "raise SystemExit('was run')", "a.yaml": "x: 1"}
+    place = folder_of(tmp_path / "foreign", texts)
+    reason = import_module(f"{PACKAGE}.{name}").read(str(place))
+    assert isinstance(reason, str) and reason.strip()
+    assert {path.name: path.read_text() for path in place.iterdir()} == texts
 
 
 def test_a_folder_like_karpathys_runs_unchanged_and_its_metric_line_is_the_score(

@@ -179,10 +179,10 @@ for active, start, columns in frames():
 # Command
 
 
-def run_command(program: str, folder: Path, seconds: float = 20, **fields: Any) -> Score:
+def run_command(program: str, folder: Path) -> Score:
     """The score of an evaluation command, which finds the result's path in `result`."""
     (folder / "evaluate.py").write_text(f"import json, os, sys\nresult = sys.argv[1]\n{program}")
-    judge = Command(eval_cmd=f"{sys.executable} -I evaluate.py {{result}}", total_seconds=seconds, **fields)
+    judge = Command(eval_cmd=f"{sys.executable} -I evaluate.py {{result}}", total_seconds=20)
     judge.check(Path())
     command = shlex.split(judge.command().replace("{result}", str(folder / "result.json")))
     with PipeCandidate(command, folder) as candidate:

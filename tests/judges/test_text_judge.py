@@ -348,10 +348,10 @@ def test_a_real_vllm_judges_a_model(tmp_path: Path) -> None:
 # The generator as a program: spoken to over its pipes, with real servers and processes behind it.
 
 
-def choices(*texts: str, tokens: int = 4) -> Reply:
+def choices(*texts: str) -> Reply:
     """An answer with several choices."""
     made = [{"message": {"content": text}, "finish_reason": "stop"} for text in texts]
-    return Reply(body=json.dumps({"choices": made, "usage": {"completion_tokens": tokens}}))
+    return Reply(body=json.dumps({"choices": made, "usage": {"completion_tokens": 4}}))
 
 
 def asked_of(server: FakeLLM, asked: dict[str, Any], **how: Any) -> list[dict[str, Any]]:

@@ -60,10 +60,10 @@ def asking(server: FakeLLM, name: str = "llm", **options: Any) -> Proposer:
     return propose.load(name, {"base_url": server.url, "timeout_seconds": 90, **options})
 
 
-def proposed(reply: Reply | str, name: str = "llm", brief: Brief | None = None, **options: Any) -> Suggestion:
+def proposed(reply: Reply | str, name: str = "llm", **options: Any) -> Suggestion:
     """What a proposer suggests after one answer."""
     with FakeLLM([reply]) as server:
-        suggestion = asking(server, name, **options).propose(brief or a_brief())
+        suggestion = asking(server, name, **options).propose(a_brief())
     assert suggestion is not None
     return suggestion
 

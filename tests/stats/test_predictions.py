@@ -7,15 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from environments.space import Float, Space
 from tasks.llm.prompts import trials
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
 from tasks.stats.predictions import record
 from tasks.trial import History, Trial
 from tests.support.histories import search, tried
-
-SPACE: Space = {"lr": Float(low=0.01, high=10, default=0.1)}
 
 
 def told(history: History, score: float | None, expected: float | None, seen: int | None = None) -> Trial:

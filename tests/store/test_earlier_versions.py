@@ -9,18 +9,20 @@ from __future__ import annotations
 import json
 import shutil
 import tarfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import environments
 from environments import Environment
+from environments.judges.command import Command
 from environments.plugins import Refused
 from flows.export.folder import export
 from flows.report.page import REPORT, write_report
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons, lessons_json
-from tasks.store.ledger import Ledger
+from tasks.store.ledger import Ledger, judge_digest
 from tasks.trial import History
 from tests.support.histories import search
 from tests.support.ledgers import filled
@@ -72,6 +74,18 @@ def test_a_campaign_goes_on_until_the_code_of_its_judge_changes(
     monkeypatch.setattr("tasks.store.ledger.judge_digest", lambda _: "another")
     with pytest.raises(Refused, match="the code of its judge"):
         ledger.verify()
+
+
+def test_the_code_of_a_judge_is_its_own_file_and_what_it_extends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "judge_of_my_own.py"
+    file.write_text("from environments.judges.command import Command\nclass Mine(Command): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    judge = import_module(file.stem).Mine.model_construct()
+    before = judge_digest(judge)
+    file.write_text(file.read_text() + "# another\n")
+    assert len({before, judge_digest(judge), judge_digest(Command.model_construct())}) == 3
 
 
 # What a campaign learns from earlier ones: whose trials, how many, and where they are kept.

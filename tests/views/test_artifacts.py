@@ -41,15 +41,6 @@ def picture_of(ledger: Ledger) -> bytes:
     return png(draw(ledger.history(), of.metric, of.higher_is_better, ledger.certificates()))
 
 
-def test_a_report_that_cannot_be_written_is_noted_and_ends_nothing(tmp_path: Path) -> None:
-    ledger = filled(created(tmp_path), night(2.25, 1.0, higher_is_better=False))
-    (ledger.path / "progress.png").mkdir()
-    with prefect_at(NOBODY), kept_up(ledger):
-        pass
-    (fault,) = faults(ledger)
-    assert "progress.png" in fault
-
-
 def test_a_night_makes_its_artifact_once_and_updates_it(tmp_path: Path, server: str) -> None:
     ledger, history = created(tmp_path), night(2.25, 1.0, 3.0, higher_is_better=False)
     flow = ask("POST", f"{server}/flows/", {"name": "test"})["id"]
