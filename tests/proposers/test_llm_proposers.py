@@ -306,15 +306,16 @@ def quad(tmp_path: Path) -> environments.Environment:
     return environments.load(quadratic(tmp_path / "quad"))
 
 
-def test_where_no_numbers_are_left_to_try_code_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    proposer = Hybrid(**WAYS, numeric="grid", numeric_options={"points": 1})
-    monkeypatch.setattr(Hybrid, "_writer", lambda _: propose.load("random_search", {}))  # without a model
+def test_where_no_numbers_are_left_to_try_code_is_edited(tmp_path: Path) -> None:
+    numbers = {"numeric": "grid", "numeric_options": {"points": 1}}
     first, second, *more = night(*STALLED, "edit keep")
-    point = proposer._numeric().propose(brief_of(quad(tmp_path), (first,)))
+    point = propose.load("grid", {"points": 1}).propose(brief_of(quad(tmp_path), (first,)))
     assert point is not None
     history = (first, replace(second, proposal=replace(second.proposal, params=dict(point.params))), *more)
-    assert proposer.mode(history)[1].startswith("back to numbers")
-    found = proposer.propose(brief_of(quad(tmp_path), history))
+    with FakeLLM([EDIT_OF_FIT]) as server:
+        hybrid = asking(server, "hybrid", **WAYS, **numbers)
+        assert isinstance(hybrid, Hybrid) and hybrid.mode(history)[1].startswith("back to numbers")
+        found = hybrid.propose(brief_of(quad(tmp_path), history))
     assert found is not None and (found.proposer, found.switch) == ("llm_diff", ""), "it did not go back to numbers"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def runs(ledger: Ledger) -> list[Path]:
 
 
 def test_without_the_package_it_is_said_once_and_nothing_fails(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.tracking.wandb_mirror.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "wandb", None)
     said: list[str] = []
     with Background(ledger, "tracking", lambda: sync(ledger, None, "running").problem, said.append) as recording:
         recording.close(lambda: sync(ledger, None, "finished").problem)
