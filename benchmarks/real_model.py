@@ -27,7 +27,7 @@ from benchmarks.campaigns import surroundings
 from benchmarks.tables import about, show
 from environments.judges._taskset import Taskset
 from environments.judges.text import GENERATOR
-from tasks.recipes import preparing
+from tasks import preparing
 
 DATASETS: dict[str, dict[str, int]] = {
     "chain_sum": {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1},

@@ -41,7 +41,7 @@ class Environment(BaseModel, frozen=True, extra="forbid"):
     name: str
     folder: Path
     prepared: Path | None = None
-    """Folder of its recipe's output; None without a recipe (`tasks.recipes.preparing`)."""
+    """Folder of its recipe's output; None without a recipe (`tasks.preparing`)."""
     title: str = ""
     metric: str = Field(pattern=METRIC)
     direction: Literal["maximize", "minimize"]

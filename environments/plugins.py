@@ -46,6 +46,8 @@ def load(package: str, name: str, base: type[T], where: str = "") -> type[T]:
     try:
         module = importlib.import_module(f"{package}.{name}")
     except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith(package):  # a mistake in its code
+            raise
         needs = f"needs the package {missing.name!r}: install it"
         raise Refused(f"{base.__name__.lower()} {name!r} {needs}") from missing
     classes = inspect.getmembers(module, lambda thing: inspect.isclass(thing) and issubclass(thing, base))

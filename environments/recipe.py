@@ -1,7 +1,7 @@
 """Recipes: a program that makes an environment's data once, before its first run. The [prepare] of environment.toml.
 
 It writes two folders into the folder that it is given: `data`, which training may read, and `judge`, which only the
-judge reads. The output is stored under the hash of the recipe and shared by all campaigns (tasks/recipes/preparing.py).
+judge reads. The output is stored under the hash of the recipe and shared by all campaigns (tasks/preparing.py).
 """
 
 import hashlib

@@ -24,7 +24,7 @@ from tasks.describe import caution, headline, in_short, mean_of, outcome, settin
 from tasks.numbers import number
 from tasks.rules import Rule
 from tasks.sandbox.progress import numbers, parse_report
-from tasks.spending import money, spent
+from tasks.spending import money, slot_use, spent
 from tasks.stats.certificate import Certificate, level, shipped
 from tasks.stats.champion import run_sd, utility
 from tasks.stats.design import Arm
@@ -33,7 +33,6 @@ from tasks.store.ledger import Ledger, campaigns, check_name, ended_search
 from tasks.store.workspace import TrialDir
 from tasks.system.daemon import Daemon, own_servers
 from tasks.system.redact import clean
-from tasks.system.slot import slot_use
 from tasks.tracking import sync
 from tasks.trial import History, Proposal, Trial, baseline, best, budgets_used, machine_of, measured
 

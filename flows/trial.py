@@ -22,8 +22,8 @@ from flows.engine.night import Night, bench_of
 from flows.engine.recovery import cancellable
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.flow import fails_when_refused
+from tasks import preparing
 from tasks.checkpoint import result_of, results_in
-from tasks.recipes import preparing
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import check_given
 from tasks.store.ledger import Ledger, frozen_elsewhere

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 
 from environments import Environment
 from environments.judges import ComparisonBlock, Use
-from tasks.machine.slots import Slots
+from tasks.machine.slots import Slot, Slots
 from tasks.sandbox.isolation import Isolation
 from tasks.store.ledger import Ledger, frozen_elsewhere
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
-from tasks.system.slot import Slot
 from tasks.system.spans import covered
 from tasks.task_key import TaskKey
 from tasks.trial import Proposal, Run

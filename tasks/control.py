@@ -21,10 +21,10 @@ from environments.score import Score, Wait
 from tasks.bench import Bench, RunPlan
 from tasks.checkpoint import KEPT, ended
 from tasks.evaluate import judge_run
+from tasks.machine.slots import Slot
 from tasks.remote_session import Cut
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
-from tasks.system.slot import Slot
 from tasks.task_key import TaskKey
 from tasks.train import run_program
 from tasks.trial import NO_CONTROL, History, Proposal, Run, UntrainedControl, baseline, measured

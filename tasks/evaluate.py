@@ -23,6 +23,7 @@ from environments.score import LARGEST, Score, Wait
 from tasks.bench import Bench, RunPlan, Units
 from tasks.checkpoint import KEPT, ended
 from tasks.describe import in_short
+from tasks.machine.slots import NOWHERE, Slot
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice
 from tasks.sandbox.confinement import VisiblePaths
@@ -32,7 +33,6 @@ from tasks.store import workspace
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees, interrupt
 from tasks.system.redact import one_line
-from tasks.system.slot import NOWHERE, Slot
 from tasks.task_key import TaskKey
 from tasks.train import placeholders
 from tasks.trial import Run

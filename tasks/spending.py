@@ -15,12 +15,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tasks.machine.slots import Work
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.trial import NOTHING_BOUGHT, History, Usage
 
 HOUR = 3600.0
 BOUGHT = "bought"
+WORK: dict[Work, str] = {"train": "training", "start": "start-up", "judge": "judging"}
+"""Its names in a report."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,20 @@ def money(ledger: Ledger, history: History) -> dict[str, Any]:
         "gpu_hours": round(so_far.machines.gpu_hours, 6),
         "unknown": None if so_far.usd is not None else "a language model",
     }
+
+
+def slot_use(events: Iterable[Mapping[str, Any]], seconds: float) -> dict[str, float]:
+    """What the slots of a campaign were used for, by its events: shares of their time together, which is `seconds`.
+
+    `other` is the rest: proposing, deciding, waiting for others' slots, runs that a kill cut off or that are under way.
+    Empty before a run has ended.
+    """
+    ends = [event for event in events if event["event"] == "slot free"]
+    use = {name: sum(event.get(work, 0.0) for event in ends) for work, name in WORK.items()}
+    if not (used := sum(use.values())):
+        return {}
+    use["other"] = max(seconds - used, 0.0)
+    return {name: round(spent / (used + use["other"]), 4) for name, spent in use.items()}
 
 
 def parts(document: Mapping[str, Any]) -> list[str]:

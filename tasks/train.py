@@ -21,6 +21,7 @@ from tasks.bench import Bench, RunPlan
 from tasks.cancellers import ReasonToStop
 from tasks.checkpoint import KEPT, ended
 from tasks.editing.edits import EditFailed
+from tasks.machine.slots import NOWHERE, Slot
 from tasks.remote import places
 from tasks.remote_session import Cut, RemoteSession, TrainingSession
 from tasks.run_checks import plausible
@@ -32,7 +33,6 @@ from tasks.sandbox.program import CannotStart, NotAProgram, Program, Stopped
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
-from tasks.system.slot import NOWHERE, Slot
 from tasks.task_key import TaskKey
 from tasks.trial import Params, Proposal, Run
 

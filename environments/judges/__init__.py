@@ -87,7 +87,7 @@ class Judge(BaseModel, ABC, frozen=True, extra="forbid"):
     """Modules that its command needs of the Python that runs programs."""
     online: ClassVar[bool] = False
     """Whether its command may use the network."""
-    block_units: ClassVar[BlockUnits] = "fresh"
+    block_units: ClassVar[BlockUnits] = "same"
     """The units of each block of a comparison. With the same ones it is about these units and no others."""
 
     total_seconds: FiniteFloat = Field(default=600, gt=0, description="How long the whole evaluation may take.")

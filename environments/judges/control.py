@@ -22,7 +22,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, Field, FiniteFloat, model_validator
 
-from environments.judges import Candidate, Exam, Judge, Misbehaved
+from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved
 from environments.judges._playing import EnvSource, Lanes, Spaces, examine, frame_bytes
 from environments.judges._process import ForeignProcess
 from environments.score import METRIC, Score, Wait
@@ -116,6 +116,7 @@ class Control(Judge):
     """Episodes of one gymnasium environment, scored by raw, undiscounted returns."""
 
     runs_in: ClassVar[Literal["workspace", "environment"]] = "workspace"
+    block_units: ClassVar[BlockUnits] = "fresh"
 
     id: str = Field(description="Registered gymnasium id with its version; `module:id` imports a module first.")
     kwargs: dict[str, object] = Field(default={}, description="Keyword arguments of the environment.")

@@ -5,7 +5,7 @@ it in the judge's sandbox, which holds no answers and no rewards. The unit is a 
 samples. One that could not be completed is no wrong answer: it costs the score.
 
 A pool is a file of JSON lines, `{"id": "0123456789abcdef", "question": "...", "answer": "..."}`, that the recipe made
-and tasks/recipes/preparing.py checked. Judgements of one purpose share a pool.
+and tasks/preparing.py checked. Judgements of one purpose share a pool.
 """
 
 from __future__ import annotations

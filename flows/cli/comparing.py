@@ -38,7 +38,7 @@ from flows.views.terminal import clean
 from tasks.describe import in_short
 from tasks.numbers import number, probability
 from tasks.plots import canvas
-from tasks.recipes.preparing import laid, read
+from tasks.preparing import laid, read
 from tasks.run_checks import one_training
 from tasks.sandbox import outputs
 from tasks.sandbox.isolation import Isolation

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from environments.plugins import Refused
-from flows.cli import foreground
+from flows.cli import running
 from flows.cli.arguments import overrides_only, parse_params, placed, read_diff
 from flows.cli.options import Budget, Isolation, Json, On, Runs, Server, Settings, Trust, Unsandboxed  # fmt: skip
 from flows.cli.seeing import newest
@@ -64,7 +64,7 @@ def certify(
         for line in (cost(question, runs), *(f"  left out there: {one}" for one in question.conditions.left_out)):
             print(clean(line), file=sys.stderr, flush=True)
     parameters = {"name": ledger.campaign.name, "on": transfers, "runs": runs, "budget": budget}
-    return foreground.run_and_show(flow, parameters, server, json)
+    return running.run_and_show(flow, parameters, server, json)
 
 
 def compare(

@@ -29,10 +29,10 @@ from flows.cli.options import Json, Settings, Trust
 from flows.server import server_process
 from flows.spec import permissions
 from flows.views import terminal
+from tasks import preparing
 from tasks.imports import lacking
 from tasks.machine.gpus import GpuError, find, processes_on
-from tasks.machine.slots import Slots, describe, slots_of
-from tasks.recipes import preparing
+from tasks.machine.slots import VISIBLE, Slots, describe, slots_of
 from tasks.remote import jobs
 from tasks.sandbox import cgroup, isolation
 from tasks.sandbox.confinement import LEVELS
@@ -41,7 +41,6 @@ from tasks.store.ledger import freeze
 from tasks.system.daemon import Daemon
 from tasks.system.home import home
 from tasks.system.redact import one_line, without_passwords
-from tasks.system.slot import VISIBLE
 from tasks.tracking.connection import locate, without_credentials
 from tasks.trial import Proposal
 
@@ -207,9 +206,9 @@ OF_MACHINE = {
 
 def files(environment: Environment) -> Check:
     """What `env validate` refuses, and whether trials have their sandbox, and find there what they read and import."""
-    from flows.spec.environment import check
+    from flows.spec.campaign_spec import check_environment
 
-    check(environment, here=False)
+    check_environment(environment, here=False)
     level = isolation.choose("auto")
     if environment.trainer == "prime_rl" and (level != "bwrap" or environment.network):
         fact = f"prime-rl needs level bwrap without network, and this is {level}, network = {environment.network}"

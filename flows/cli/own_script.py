@@ -30,7 +30,7 @@ from environments.plugins import Refused
 from environments.space import Value
 from flows.cli.single_runs import Question, Side
 from flows.cli.validation import placeholders
-from flows.spec.environment import check
+from flows.spec.campaign_spec import check_environment
 from tasks.importing._original import LARGEST_BYTES, PASSED_OVER, REPOSITORY
 from tasks.importing._runner import PROGRAMS
 from tasks.importing.rl_zoo import STEPS, entry_of
@@ -85,7 +85,7 @@ def question(
     (place / "run.json").write_text(json.dumps({"links": links}))
     (place / FILE).write_text(tomlkit.dumps(keys))
     environment = environments.load(place, overrides)
-    check(environment)
+    check_environment(environment)
     return Question({"a": mine, "b": theirs}, environment, overrides)
 
 

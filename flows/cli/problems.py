@@ -21,8 +21,8 @@ from flows.cli import validation
 from flows.cli.arguments import overrides_only
 from flows.cli.options import Json, Settings, Trust
 from flows.views import terminal
+from tasks import preparing
 from tasks.importing import Imported, imported
-from tasks.recipes import preparing
 from tasks.stats import holdout_uses
 from tasks.system import interrupt
 from tasks.system.home import home
@@ -111,7 +111,7 @@ def env_prepare(environment: str, /, *, set_: Settings = None, trust: Trust = Fa
 
     Example: nightshift env prepare arithmetic
     """
-    from flows.spec.environment import checked_environment  # imports Prefect
+    from flows.spec.campaign_spec import checked_environment  # imports Prefect
 
     checked, typed = checked_environment(environment, overrides_only(set_ or []), trust), shlex.quote(environment)
     place = preparing.place(checked, home())

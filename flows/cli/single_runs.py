@@ -20,15 +20,15 @@ from environments.plugins import Refused
 from environments.score import Score
 from environments.space import Value
 from flows.cli.arguments import parse_params, placed, read_diff
-from flows.spec.environment import checked_environment
+from flows.spec.campaign_spec import checked_environment
 from flows.views import terminal
 from flows.views.terminal import clean
 from tasks.describe import in_short
 from tasks.evaluate import judge_run
 from tasks.machine.slots import Slots, slots_of
 from tasks.numbers import number
+from tasks.preparing import laid, prepare
 from tasks.proposing.validation import originals
-from tasks.recipes.preparing import laid, prepare
 from tasks.run_checks import learned_nothing, plausible, plausible_beside
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose

@@ -27,7 +27,7 @@ def validate(environment: str, overrides: dict[str, Value], trust: bool) -> dict
     and nobody agrees.
     """
     from flows.spec import permissions
-    from flows.spec.environment import checked_environment
+    from flows.spec.campaign_spec import checked_environment
 
     checked = checked_environment(environment, overrides, trust, here=False)
     keys = ("metric", "direction", "trainer", "budget_seconds", "budget_steps", "cores")

@@ -18,9 +18,9 @@ from flows.engine.night import Night, bench_of
 from flows.engine.stopping import ASKED, Stop
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.spec import runs_in_time
+from tasks import preparing
 from tasks.bench import RunPlan, Units
 from tasks.describe import setting
-from tasks.recipes import preparing
 from tasks.record import reconcile
 from tasks.run_checks import one_training
 from tasks.stats import holdout_uses

@@ -1,4 +1,4 @@
-"""Stopping criteria: trials, hours, deadline, patience, crashes and disk space."""
+"""Stopping criteria: trials, hours, deadline, money, patience, crashes and disk space."""
 
 from __future__ import annotations
 

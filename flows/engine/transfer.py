@@ -16,11 +16,10 @@ from environments import Environment
 from environments.plugins import Refused
 from flows.engine import certifying
 from flows.engine.certifying import Question
-from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.environment import checked_environment
+from flows.spec.campaign_spec import CampaignSpec, checked_environment
+from tasks import preparing
 from tasks.describe import setting
 from tasks.numbers import duration
-from tasks.recipes import preparing
 from tasks.sandbox import outputs
 from tasks.stats.ablation import parts
 from tasks.stats.certificate import Conditions

@@ -16,9 +16,10 @@ from pydantic import AfterValidator
 
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
-from flows.spec.environment import checked_environment
+from environments.space import Value
+from flows.spec import permissions
 from flows.spec.spec import FIXED, Spec, end_of, lasting, reserved
-from tasks import propose
+from tasks import evaluate, imports, propose, train
 from tasks.cancellers import Canceller
 from tasks.machine.slots import Slots, slots_of
 from tasks.numbers import duration
@@ -231,6 +232,28 @@ def _check_machine(spec: CampaignSpec, environment: Environment) -> None:
         place = places.load(environment.trainer, environment.remote.model_dump())
         if runtime.flow_run.id is not None:  # its login is in a block
             place.check()
+
+
+def checked_environment(
+    reference: str, overrides: dict[str, Value], trust: bool = False, here: bool = True
+) -> Environment:
+    """Load an environment, and check everything that can be checked without training.
+
+    A Gymnasium environment is made and reset once. Refused before that if it asks for more than its own folder and
+    nobody has agreed (flows/spec/permissions.py). (trust: agrees; here: its programs are started on this machine)
+    """
+    environment = permissions.require_named(reference, overrides, trust)
+    check_environment(environment, here)
+    return environment
+
+
+def check_environment(environment: Environment, here: bool = True) -> None:
+    """Refuse an environment whose judge or program cannot be started."""
+    environment.check()
+    train.check(environment)
+    evaluate.check(environment)
+    if here:
+        imports.check_commands(environment)
 
 
 def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, object]]:

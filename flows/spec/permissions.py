@@ -22,8 +22,8 @@ import environments
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
 from environments.space import Value
+from tasks import preparing
 from tasks.proposers import Proposer
-from tasks.recipes import preparing
 from tasks.sandbox.confinement import LEVELS, outside
 from tasks.sandbox.interpreter import interpreter_of
 from tasks.store import workspace

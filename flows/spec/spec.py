@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 import environments
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused, names
-from tasks.recipes import preparing
+from tasks import preparing
 from tasks.stats import holdout_uses
 from tasks.stats.certificate import Certificate
 from tasks.stats.design import Design, alpha_of, design_of

@@ -6,6 +6,9 @@ a claim, so a canceller should not let one program's reports decide about others
 A canceller keeps no state; its fields are its options. To add one, put a file like this into the folder; its name is
 the name used in a campaign:
 
+    from tasks.cancellers import Canceller
+    from tasks.trial import TWENTIETHS, Curve, History
+
     class Mute(Canceller):
         \"\"\"Stop a run that has reported nothing by the middle of its budget.\"\"\"
 

@@ -16,9 +16,9 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import psutil
 from filelock import FileLock, Timeout
@@ -29,16 +29,64 @@ from environments.safe_open import open_file
 from tasks.machine import gpus
 from tasks.machine.gpus import Gpu, GpuError
 from tasks.system import interrupt, orphans
-from tasks.system.slot import VISIBLE, Slot
 from tasks.task_key import digest_of
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 POLL_SECONDS = 0.2
 OTHER_MAKES = ("kfd", "dxg")
 """Devices below /dev of AMD's and WSL's GPUs, which nvidia-smi does not list."""
 SHARED_SLOTS = 64
 """Slots that have no core for themselves."""
 
+Work = Literal["start", "train", "judge"]
+"""What programs do in a slot: they start (interpreter, imports), train, or are judged, for which controls count too."""
+
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A part of this machine that one training at a time may use."""
+
+    name: str
+    """Such as `cpu-0`, `cpu-0-1` for two cores, or `gpu-0-1` for two GPUs that are used together."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of its GPUs, in the order in which programs see them; empty for a CPU slot."""
+    names: tuple[str, ...] = ()
+    """The same as programs see them: by number, since prime-rl and vLLM fail at UUIDs; a part of a GPU by its UUID."""
+    cores: tuple[int, ...] = ()
+    """The processor cores that its programs are kept on; empty: those of the engine."""
+    locks: tuple[str, ...] = ()
+    """Names of its locks, in the order in which every process takes them."""
+    use: dict[Work, float] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """Seconds for which programs ran in it since it was taken, by what they did."""
+
+    def used(self, work: Work, seconds: float) -> None:
+        self.use[work] = max(round(self.use.get(work, 0.0) + seconds, 3), 0.0)
+
+    @contextmanager
+    def on_its_cores(self) -> Iterator[None]:
+        """Keep the calling thread, and the processes that it starts, on the slot's cores while the block runs."""
+        if not self.cores:
+            yield
+            return
+        before = os.sched_getaffinity(0)  # to the kernel, 0 is this thread and not the whole process
+        os.sched_setaffinity(0, self.cores)
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, before)
+
+    def variables(self, gpu: bool) -> dict[str, str]:
+        """Environment variables of its programs; `gpu` says whether they may use one at all."""
+        if not gpu:
+            return {VISIBLE: ""}
+        # The order in which the driver counts.
+        return {VISIBLE: ",".join(self.names), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if self.gpus else {}
+
+
+NOWHERE = Slot("none")
+"""For programs that need no slot."""
 
 
 def locks_folder() -> Path:

@@ -1,18 +1,8 @@
 """Proposers: what to try next, as a function of a brief. One file each.
 
 A proposer has no state and no callbacks. It is a function of its brief, above all of the history and the pending
-trials, so resume, retry and replay are one thing. Its fields are its options, checked before anything starts. To add
-one, put a file like this into the folder; its name is the name used in a campaign:
-
-    class Faster(Proposer):
-        \"\"\"The champion with half as large a learning rate again.\"\"\"
-
-        def propose(self, brief: Brief) -> Suggestion | None:
-            champion = best(brief.history)
-            if champion is None:
-                return None
-            rate = 1.5 * float(champion.proposal.params["learning_rate"])
-            return Suggestion({**champion.proposal.params, "learning_rate": rate}, "half as fast again")
+trials, so resume, retry and replay are one thing. Its fields are its options, checked before anything starts.
+CONTRIBUTING.md has one to copy.
 
 What it suggests is checked before any compute: parameters against the space, files by applying, parsing and a run of
 seconds, both against everything tried before. A suggestion that fails comes back as a refusal in the next brief, a few

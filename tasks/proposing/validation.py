@@ -17,7 +17,7 @@ from environments.plugins import Refused
 from environments.space import Float, Space
 from tasks.editing.checks import meaning_of
 from tasks.editing.edits import diff_of, patched
-from tasks.machine.slots import Slots
+from tasks.machine.slots import NOWHERE, Slots
 from tasks.proposing.brief import Brief, Suggestion
 from tasks.proposing.points import places_of, point_of
 from tasks.remote_session import Cut
@@ -25,7 +25,6 @@ from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.reader import EditFailed, read
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
-from tasks.system.slot import NOWHERE
 from tasks.train import NO_CHECKPOINT, run_program
 from tasks.trial import History, Params, Proposal, Trial, best
 

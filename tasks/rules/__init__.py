@@ -5,6 +5,9 @@ of the trial, unless there is no time left (`tried.is_last`). The certificate on
 last word (tasks/stats/certificate.py), unless the rule does without. Its fields are its options. To add one, put a
 file like this into the folder; its name is the name used in a campaign:
 
+    from tasks.rules import JudgedTrial, NeedsRerun, Rule
+    from tasks.trial import History, Verdict, best
+
     class Threshold(Rule):
         \"\"\"Better by a stated margin.\"\"\"
 

@@ -33,13 +33,13 @@ import psutil
 from environments.judges import Misbehaved
 from environments.limits import Limits
 from tasks.machine.gpus import memory_in_use
+from tasks.machine.slots import NOWHERE, Slot
 from tasks.sandbox import cgroup, confinement, outputs, supervisor
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.outputs import DISK_RESERVE
 from tasks.system import file_trees, interrupt
 from tasks.system.orphans import ENGINE, MARKER, SUPERVISOR, end, this_engine
 from tasks.system.redact import capped, clean, known_secrets, scrub
-from tasks.system.slot import NOWHERE, Slot
 from tasks.trial import ResourceSample
 
 LOOK_SECONDS = 0.5

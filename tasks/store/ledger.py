@@ -41,7 +41,7 @@ from environments import Environment, plugins
 from environments.judges import Judge
 from environments.plugins import Refused, T
 from environments.score import Score
-from tasks.recipes import preparing
+from tasks import preparing
 from tasks.sandbox import outputs
 from tasks.stats.ablation import Ablation
 from tasks.stats.certificate import Certificate
@@ -121,7 +121,7 @@ def campaigns() -> tuple[str, ...]:
 
 
 def readable() -> Iterator[Ledger]:
-    """Every campaign in this home that can be read; `list` names the others."""
+    """Every campaign in this home that can be read; `status --all` names the others."""
     for name in campaigns():
         with suppress(Refused):
             yield Ledger.open(name)

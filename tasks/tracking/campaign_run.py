@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from environments.plugins import name_of
 from tasks.describe import ARMS, caution, headline, mean_of, outcome, ships
-from tasks.recipes.preparing import PREPARED, RECORD
+from tasks.preparing import PREPARED, RECORD
 from tasks.sandbox import outputs
 from tasks.stats.certificate import Certificate
 from tasks.store.ledger import Ledger
 from tasks.system.redact import scrub_text
 from tasks.tracking.trial_run import origin, trial_times
 from tasks.tracking.values import NOTE, MetricPoint, inert, milliseconds, parameters, plain, points
-from tasks.trial import History, Trial, baseline, best
+from tasks.trial import History, Trial, best
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
@@ -30,7 +30,8 @@ STATED = ("proposer", "rule", "cancel", "replicates", "seed", "isolation")
 
 def campaign_parameters(ledger: Ledger) -> dict[str, str]:
     campaign = ledger.campaign
-    tables = {"set": campaign.overrides, "rule": campaign.rule_options, "cancel": campaign.cancel_options}
+    options = {"rule": campaign.rule_options, "cancel": campaign.cancel_options, "proposer": campaign.options}
+    tables = {"set": campaign.overrides, **options}
     return parameters(
         {
             "environment": campaign.source,
@@ -63,9 +64,9 @@ def words(certificate: Certificate) -> str:
 def best_so_far(ledger: Ledger, history: History, trial: Trial) -> list[MetricPoint]:
     """The scores of champion and baseline after this trial was decided: points of a curve over trial numbers."""
     seen = tuple(one for one in history if one.order <= trial.order)
-    champion, first = best(seen), baseline(seen)
+    champion = best(seen)
     values = {"champion/score": mean_of(seen, champion.number) if champion else None}
-    if trial is first:
+    if trial.number == 0:
         values["baseline/score"] = trial.score.value
     return points(values, trial_times(ledger, trial)[1], trial.number)
 

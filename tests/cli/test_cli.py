@@ -16,11 +16,10 @@ import pytest
 import yaml
 
 from environments.plugins import Refused
-from flows.cli import foreground
+from flows.cli import running
 from flows.cli.app import app
 from flows.cli.problems import env_new
-from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.environment import checked_environment
+from flows.spec.campaign_spec import CampaignSpec, checked_environment
 from tasks.record import reconcile, record
 from tasks.store import campaign_lock
 from tasks.store.campaign_lock import left_alone
@@ -99,7 +98,7 @@ def test_what_another_process_refuses_is_passed_on(
     folder = quadratic(tmp_path / "quad")
     asked = CampaignSpec.of(name=free_name("quad"), environment=str(folder))
     (folder / "fit.py").unlink()
-    assert foreground.start_detached(asked, server, as_json=False) == 2
+    assert running.start_detached(asked, server, as_json=False) == 2
     assert "fit.py" in capsys.readouterr().err
     assert {path.name for path in home.iterdir()} <= {".prefect", ".create.lock", "quad-1"}, "the name is reserved"
 

@@ -15,7 +15,7 @@ from environments.score import Score
 from flows.cli import comparing
 from flows.cli.comparing import Match, declare, difference, reopen
 from flows.cli.single_runs import Question, Side, attempt, between, isolated
-from flows.spec.environment import checked_environment
+from flows.spec.campaign_spec import checked_environment
 from tasks.system import file_trees
 from tests.support.ledgers import trusted
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled

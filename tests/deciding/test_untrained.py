@@ -14,11 +14,10 @@ from tasks.bench import Bench, RunPlan
 from tasks.control import baseline_need, control_of
 from tasks.decide import Decision, weigh
 from tasks.evaluate import judge_run
-from tasks.machine.slots import Slots
+from tasks.machine.slots import NOWHERE, Slots
 from tasks.rules import JudgedTrial
 from tasks.rules.greedy import Greedy
 from tasks.store.ledger import Ledger
-from tasks.system.slot import NOWHERE
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, VerdictKind
 from tests.support.toy import SANDBOX, quadratic

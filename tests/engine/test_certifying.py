@@ -16,7 +16,7 @@ from flows.engine.night import ensure_prepared
 from flows.engine.stopping import ASKED, NOTHING_LEFT, Stop
 from flows.spec.campaign_spec import CampaignSpec
 from flows.status import document
-from tasks.recipes.preparing import report_pool
+from tasks.preparing import report_pool
 from tasks.stats import holdout_uses
 from tasks.stats.certificate import Certificate
 from tasks.stats.champion import unpromising

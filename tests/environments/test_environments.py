@@ -14,7 +14,7 @@ from environments.earlier_trials import EarlierTrial
 from environments.plugins import Refused
 from flows.cli.problems import TEMPLATES, env_new
 from flows.cli.validation import warnings
-from flows.spec.environment import checked_environment
+from flows.spec.campaign_spec import checked_environment
 from tasks.imports import lacking
 from tasks.store.workspace import fill, trainer_files
 from tests.support.toy import FIT, QUADRATIC, nightshift, quadratic

@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("flows", "tasks", "blocks", "environments")
-SOURCE_LINES = 29_623
+SOURCE_LINES = 29_577
 """The house does not grow again."""
 
 

@@ -11,8 +11,8 @@ import pytest
 import environments
 from tasks import train
 from tasks.machine.gpus import Gpu, find, visible
+from tasks.machine.slots import NOWHERE, Slot
 from tasks.store.workspace import TrialDir
-from tasks.system.slot import NOWHERE, Slot
 from tasks.trial import Proposal
 from tests.support.nvml import nvml
 from tests.support.toy import FIT, SANDBOX, quadratic

@@ -24,12 +24,12 @@ from environments import Environment
 from environments.plugins import Refused
 from tasks.evaluate import judge_run
 from tasks.machine.gpus import Gpu
-from tasks.machine.slots import Slots, locks_folder, slots_of
+from tasks.machine.slots import VISIBLE, Slots, locks_folder, slots_of
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import Isolation
+from tasks.spending import slot_use
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
-from tasks.system.slot import VISIBLE, slot_use
 from tasks.train import run_program
 from tasks.trial import Proposal
 from tests.support.levels import STRONGEST_AND_NONE, WORKING

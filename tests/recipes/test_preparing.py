@@ -21,8 +21,8 @@ from flows.cli.problems import env_prepare
 from flows.engine import launching
 from flows.engine.night import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
+from tasks import preparing
 from tasks.evaluate import judge_run
-from tasks.recipes import preparing
 from tasks.stats import holdout_uses
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
@@ -82,7 +82,7 @@ def test_a_preparation_that_is_killed_leaves_nothing_that_is_taken_for_whole(tmp
     environment = pool(tmp_path / "pool", RECIPE + wait, f'settings.gate = "{gate}"\n')
     (gate / "shut").touch()
     life = (
-        "import pathlib, sys, environments\nfrom tasks.recipes import preparing\n"
+        "import pathlib, sys, environments\nfrom tasks import preparing\n"
         "preparing.prepare(environments.load(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), print)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", life, environment.folder, home], stdout=subprocess.DEVNULL)

@@ -11,8 +11,7 @@ import environments
 from environments.plugins import Refused
 from flows.cli.arguments import stated
 from flows.spec import permissions
-from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.environment import checked_environment
+from flows.spec.campaign_spec import CampaignSpec, checked_environment
 from flows.spec.spec import spread
 from tasks.system.home import home as find_home
 from tests.support.ledgers import trusted

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from environments.limits import Limits
+from tasks.machine.slots import NOWHERE, Slot
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.program import Program
-from tasks.system.slot import NOWHERE, Slot
 
 
 def answers(place: Path, level: Level, code: str, view: VisiblePaths | None = None, slot: Slot = NOWHERE) -> Any:

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 from hypothesis import strategies as st
 
+from environments.score import LARGEST
 from environments.space import LARGEST_INT, Choice, Float, Int, Space
 from tasks.proposing import points as _points
 from tasks.proposing.brief import Suggestion
@@ -77,7 +78,7 @@ choices = st.one_of(
 spaces = st.dictionaries(st.sampled_from("abcd"), st.one_of(float_ranges, int_ranges, choices), max_size=4)
 
 
-scores = st.one_of(st.none(), st.just("cancelled"), st.floats(-1e100, 1e100))
+scores = st.one_of(st.none(), st.just("cancelled"), st.floats(-LARGEST, LARGEST))
 
 
 def check(space: Space, history: History, suggestion: Suggestion) -> None:

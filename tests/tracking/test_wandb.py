@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flows.engine.certifying import store
+from flows.engine.night import Background
 from tasks.store.ledger import Ledger
-from tasks.tracking.background import Background
 from tasks.tracking.sync import sync
 from tests.support.histories import certified
 from tests.support.mlflow_records import make_trial, put

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from flows.engine.certifying import store
+from flows.engine.night import Background
 from flows.report.page import write_report
 from flows.views.run_log import Artifact
 from tasks.plots.canvas import png
 from tasks.plots.progress import draw
 from tasks.store.ledger import Ledger
-from tasks.tracking.background import Background
 from tests.support.histories import certified, night
 from tests.support.ledgers import created, filled
 from tests.support.prefect_api import ask, prefect_at

@@ -1,1 +1,0 @@
-"""Preparation recipes of environments: run once, checked, and shared by campaigns."""
