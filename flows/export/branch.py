@@ -1,7 +1,7 @@
 """A champion as a commit on a branch of the user's repository, and the body of a pull request for it.
 
 The commit follows the one that the campaign's environment came from, so that it merges. An environment from elsewhere
-becomes a new folder. Working tree and index are not touched.
+becomes a new folder, and so does a variant. Working tree and index are not touched.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ def make_branch(ledger: Ledger, here: Path, branch: str) -> tuple[str, Path]:
     """
     trial, facts = champion(ledger)
     top, source = Path(os.fsdecode(_git(here, "rev-parse", "--show-toplevel"))), Path(ledger.campaign.source)
+    bundled = environments.bundled().get(ledger.campaign.source)
+    if bundled and bundled.name == ledger.campaign.environment:  # and no variant
+        source = bundled
     is_inside = bool(ledger.campaign.commit) and source.is_absolute() and source.is_relative_to(top)
     base = ledger.campaign.commit if is_inside else os.fsdecode(_git(here, "rev-parse", "--verify", "HEAD"))
     folder = source.relative_to(top) if is_inside else Path(ledger.campaign.environment)

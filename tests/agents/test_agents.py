@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -203,14 +202,14 @@ def test_an_agent_that_is_not_there_is_refused_before_the_first_trial(
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(Refused, match=r"'codex' on PATH: .*npm install"):
         agent(command="codex").preflight()
-    monkeypatch.setattr(shutil, "which", str)
+    with pytest.raises(Unavailable, match=r"'codex'.*PATH"):
+        agent(command="codex").propose(brief(tmp_path))
+    for name in ("codex", "claude"):
+        scripted_agent.install(tmp_path / "bin", name, "edit")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(Refused, match="max_usd cannot be kept"):
         agent(command="codex").preflight(RemainingBudget(usd=5.0, tokens=10**6))
     agent(command="claude").preflight(RemainingBudget(usd=5.0, tokens=10**6))
-    monkeypatch.undo()
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    with pytest.raises(Unavailable, match=r"'codex'.*PATH"):
-        agent(command="codex").propose(brief(tmp_path))
 
 
 def test_claudes_words_are_found_with_or_without_the_events_before_them() -> None:

@@ -85,9 +85,12 @@ def test_the_champion_becomes_a_branch_that_merges_and_the_working_tree_stays(le
         make_branch(ledger, ledger.path.parent, "found")
 
 
+@pytest.mark.parametrize("is_bundled", [False, True])
 def test_where_the_repository_has_the_environment_only_what_the_champion_changes_is_changed(
-    tmp_path: Path, home: Path
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, is_bundled: bool
 ) -> None:
+    if is_bundled:  # as in a checkout of ours
+        monkeypatch.setattr(environments, "bundled", lambda: {"quad": tmp_path / "quad"})
     switch = '\n[space.on]\ntype = "choice"\nvalues = [true, false]\ndefault = false\n'
     quadratic(tmp_path / "quad", toml="# mine\n" + QUADRATIC + switch)
     (tmp_path / "quad/judge.py").chmod(0o755)
@@ -95,7 +98,9 @@ def test_where_the_repository_has_the_environment_only_what_the_champion_changes
     git(tmp_path, "add", "quad")
     git(tmp_path, "commit", "--quiet", "-m", "mine")
     asked = {"overrides": {"budget_seconds": 7, "judge": "command"}}
-    ledger = CampaignSpec.of(environment=str(tmp_path / "quad"), name="n", advanced=asked).open()
+    ledger = CampaignSpec.of(
+        environment="quad" if is_bundled else str(tmp_path / "quad"), name="n", advanced=asked
+    ).open()
     _, champion = stored(ledger, 3.0, 2.0)
     store(ledger, certified(1, [10, 10.5, 11], [2, 2.5, 3]))
     edited, place = replace(champion, proposal=replace(champion.proposal, edit="+1", parent=None)), ledger.place(1)

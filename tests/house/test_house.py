@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("flows", "tasks", "blocks", "environments")
-SOURCE_LINES = 29_577
+SOURCE_LINES = 29_580
 """The house does not grow again."""
 
 

@@ -22,7 +22,6 @@ FOLDERS = re.compile(r"(?<![\w.~/-])/(?:[\w.@+-]+/)+")
 """Those above a file of this machine."""
 PRIVATE = re.compile(r'"(judge_key|host|identity|page|flow_run_id)": *"[^"]*"')
 """Facts that are nobody's business."""
-MOST_REPORTS = 40
 
 
 def record(ledger: Ledger, file: Path) -> None:
@@ -42,8 +41,8 @@ def chunks(path: Path, content: bytes, written: float) -> list[tuple[float, str]
     if path.suffix != ".jsonl":
         return [(written, content.decode("latin-1"))]
     lines = content.splitlines(keepends=True)
-    if path.name == "progress.jsonl":  # a night of many trials
-        lines = lines[:: 1 + len(lines) // MOST_REPORTS]
+    if path.name == "progress.jsonl":  # some forty of a trial
+        lines = lines[:: 1 + len(lines) // 40]
     said = [float(facts.get("time", facts.get("elapsed", 0.0))) for facts in map(json.loads, lines)]
     began = 0.0 if path.name == "events.jsonl" else written - max(said)
     return [(began + at, line.decode("latin-1")) for at, line in zip(said, lines, strict=True)]
