@@ -41,8 +41,7 @@ class CampaignBudget:
 
     def shortage(self, history: History, under_way: int = 0) -> str:
         """Why the budget allows no trial after so many under way, each counted whole; empty if it does."""
-        so_far = self.spent(history)
-        excess = self._excess(so_far, self._projection(history, under_way))
+        excess = self._excess(self.spent(history), self._projection(history, under_way))
         return excess and f"no budget for another trial: {excess}"
 
     def left_for_models(self, history: History, under_way: int = 0) -> RemainingBudget:
@@ -90,11 +89,14 @@ class CampaignBudget:
 
 
 def check_budget(spec: CampaignSpec) -> RemainingBudget:
-    """What models may take at most. Refused if a new campaign's budget does not pay for baseline and certificate."""
+    """What models may take at most. Refused if the budget does not pay for what a new or resumed campaign will run."""
     limits = spec.advanced
     is_limited = (limits.max_usd, limits.max_gpu_hours) != (None, None)
     if is_limited and not Ledger.exists(spec.name):
-        shortage = CampaignBudget(spec, None, spec.new_environment()).shortage(())
-        if shortage:
+        if shortage := CampaignBudget(spec, None, spec.new_environment()).shortage(()):
             raise Refused(f"{shortage}: raise the limit, which also has to pay for what the rule runs at the end")
+    elif is_limited and limits.ablation and not (ledger := Ledger.open(spec.name)).spec["advanced"]["ablation"]:
+        history, environment = ledger.history(), ledger.environment
+        seconds = spec.time_for_runs(environment, history, 0, len(environment.space) + 1, parallel=1)
+        CampaignBudget(spec, ledger, environment).check(history, "the ablation", environment, seconds)
     return RemainingBudget(usd=limits.max_usd, tokens=limits.max_tokens)

@@ -28,7 +28,6 @@ ROOM = 2 * DISK_RESERVE
 CRASH_WINDOW = 10
 CRASH_MINIMUM = 5
 
-
 Stop = CampaignEnd
 ASKED = Stop("stopped", "asked to stop; `nightshift resume` goes on")
 NOTHING_LEFT = Stop("finished", "the proposer has nothing left to try")

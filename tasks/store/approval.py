@@ -15,7 +15,6 @@ from tasks.trial import Parked
 
 NAME = "parked.json"
 
-
 PARKED = TypeAdapter(Parked)
 
 

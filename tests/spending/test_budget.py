@@ -68,6 +68,14 @@ def test_the_certificate_is_reserved_from_the_start(tmp_path: Path, home: Path) 
         check_budget(spec(tmp_path, "n", "greedy", max_usd=6.9))
 
 
+def test_an_ablation_asked_for_later_must_be_paid_for(tmp_path: Path, home: Path) -> None:
+    wanted = spec(tmp_path, max_usd=20.0)
+    wanted.store(wanted.open())
+    check_budget(wanted)
+    with pytest.raises(Refused, match="no budget for the ablation: max_usd = 20"):
+        check_budget(spec(tmp_path, max_usd=20.0, ablation=True))
+
+
 def test_gpu_hours_are_a_limit_of_their_own(tmp_path: Path, home: Path) -> None:
     money = budget(spec(tmp_path, max_gpu_hours=2 * 20.0 / 3600), gpus=2)
     assert money.shortage(()) == ""
