@@ -223,8 +223,8 @@ def _checked(asked: dict[str, Any], ledger: Ledger | None, trust: bool) -> Campa
     """The campaign that is asked for, with what it was started with; of a new one, likely mistakes are told. Raises
     Refused: it can be seen to fail, or its environment asks for more than its folder and nobody agrees.
     """
+    from flows.budget import check_budget
     from flows.spec.campaign_spec import CampaignSpec
-    from flows.spending import check_budget
 
     if ledger:
         ledger.check_version()

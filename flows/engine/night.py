@@ -19,13 +19,13 @@ from prefect.states import Completed, Failed
 from environments import Environment
 from environments.plugins import Refused
 from environments.score import Score, Wait
+from flows.budget import CampaignBudget, check_budget
 from flows.engine import launching
 from flows.engine.attempt import Attempt, Measurement
 from flows.engine.recovery import cancellable, crash_earlier_runs, heed_the_server
 from flows.engine.stopping import ASKED
 from flows.report.page import record_episode, write_report
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spending import CampaignBudget, check_budget
 from flows.views import run_log
 from flows.views.run_log import REST_SECONDS, Artifact
 from tasks import preparing

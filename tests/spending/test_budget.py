@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
+from flows.budget import CampaignBudget, check_budget
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spending import CampaignBudget, check_budget
 from flows.status import document
 from tasks.remote import jobs
 from tasks.spending import MachineCost, note_bought, parts, spent
