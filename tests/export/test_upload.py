@@ -189,6 +189,7 @@ def test_an_upload_is_one_private_commit_that_says_what_it_is_with_a_card_that_t
     assert card.text.lstrip().startswith("# n, trial 1\n") and "certified" in card.text
     of_a_text_model = front_matter(environments.named("arithmetic"), ledger.history()[1], None, "n")
     assert "pipeline_tag: text-generation" in of_a_text_model
+    assert send(ledger, "me/open", public=True)["visibility"] == "public"
 
 
 def test_a_later_version_replaces_the_files_of_the_earlier_one_and_no_others(hub: Hub, ledger: Ledger) -> None:

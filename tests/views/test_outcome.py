@@ -16,7 +16,6 @@ from flows.status import document, summary
 from flows.views import overview
 from flows.views.dataframe import load_history, load_runs
 from flows.views.terminal import cleaned
-from tasks.describe import outcome
 from tasks.stats.certificate import Certificate, Conditions
 from tasks.store.ledger import Ledger
 from tasks.trial import History
@@ -102,7 +101,6 @@ def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is
     assert shown["gain"] == pytest.approx(0.9) and 0 < shown["low"] < 0.9 < shown["high"]
     assert shown["champion"] == {"mean": pytest.approx(0.2), "values": [0.2, 0.21, 0.19]}
     assert shown["baseline"]["mean"] == pytest.approx(1.1)
-    assert shown["words"] == outcome(proof)
     assert shown["guards"] == [
         {"metric": "speed", "margin": 5.0, "loss": pytest.approx(1.0), "bound": pytest.approx(1.2, abs=0.1), "holds": True}
     ]  # fmt: skip
