@@ -1,7 +1,7 @@
 """A night in ten seconds: a recorded campaign fills a folder again, at the pace of its files, before the live view.
 
-A recording is JSON: each file of a campaign as what was written to it, with the Unix time; each byte as a character.
-tests/support/recording.py makes one.
+A recording is JSON: each file of a campaign as what was written to it, with the seconds that it had run by then; each
+byte as a character. tests/support/recording.py makes one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Replay(CampaignWatch):
         self.begin, self.end = (self._chunks["events.jsonl"][place][0] for place in (0, -1))
 
     def fill(self, moment: float) -> None:
-        """Bring the folder to what it was at a moment (Unix time)."""
+        """Bring the folder to what it was at a moment (seconds that it had run)."""
         (self.folder / "trials").mkdir(parents=True, exist_ok=True)
         for name, chunks in self._chunks.items():
             due = [text for written, text in chunks if written <= moment or moment >= self.end]

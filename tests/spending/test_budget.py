@@ -129,9 +129,6 @@ def test_the_status_has_the_spending(tmp_path: Path, home: Path) -> None:
     assert parts(found) == ["6.00 of 90 USD", "0 of 2 GPU hours"]
 
 
-# What was spent
-
-
 def happened(ledger: Ledger, *events: dict[str, Any]) -> None:
     with (ledger.path / "events.jsonl").open("a") as file:
         file.writelines(json.dumps(event) + "\n" for event in events)

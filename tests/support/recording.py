@@ -26,14 +26,21 @@ PRIVATE = re.compile(r'"(judge_key|host|identity|page|flow_run_id)": *"[^"]*"')
 
 def record(ledger: Ledger, file: Path) -> None:
     """Write a campaign that does not run into a recording, without secrets and the folders of this machine."""
-    recording = {}
+    recording, lives = {}, [event for event in ledger.events() if event["event"] == "life"]
     for path in sorted(path for part in PARTS for path in ledger.path.glob(part) if path.is_file()):
         content, written = b"" if path.name in ("judge.txt", "config.json") else path.read_bytes(), path.stat().st_mtime
         if path.suffix != ".gif":
             text = PRIVATE.sub(r'"\1": ""', shareable(content.decode(errors="replace")))
             content = (text if path.parent.name == "environment" else FOLDERS.sub("…/", text)).encode()
-        recording[str(path.relative_to(ledger.path))] = chunks(path, content, written)
+        made = [(running(lives, moment), text) for moment, text in chunks(path, content, written)]
+        recording[str(path.relative_to(ledger.path))] = made
     file.write_bytes(gzip.compress(json.dumps(recording).encode(), mtime=0))
+
+
+def running(lives: list[dict[str, float]], moment: float) -> float:
+    """Seconds that a campaign of these lives had run at a moment: between two of them it may have waited for hours."""
+    began = max((life for life in lives if life["time"] <= moment), key=lambda life: life["time"], default=lives[0])
+    return began["spent_before"] + moment - began["time"]
 
 
 def chunks(path: Path, content: bytes, written: float) -> list[tuple[float, str]]:

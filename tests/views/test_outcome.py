@@ -119,9 +119,6 @@ def test_every_status_is_strict_json(tmp_path: Path, history: History) -> None:
     assert [*overview.outcome(cleaned(found))][1].plain == found["result"]["verdict"]
 
 
-# As a DataFrame: what is missing, its parameters, and its runs.
-
-
 def test_a_campaign_is_a_table_with_a_row_per_trial_and_per_run(tmp_path: Path) -> None:
     history: History = (tried((), 3.0, params={"x": 2.5}, higher_is_better=False),)
     history += (tried(history, None, params={"x": 1.5}, higher_is_better=False),)

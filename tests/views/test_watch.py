@@ -123,9 +123,6 @@ def test_on_a_terminal_the_live_view_stands_below_the_lines_and_is_gone_in_the_e
     assert "\x1b[?25h" in shown[-120:], "the cursor is back"
 
 
-# What the terminal shows: every line within the edge, honest words, and nothing hostile let through.
-
-
 EVIL = "red [bold red]alert[/] \x1b[2J\x1b]0;title\x07 \u202egnp.exe\r\nsecond line \x9b31m"
 PARAMS: Params = {"learning_rate": 2e-5, "num_envs": 8, "act": "tanh"}
 OTHERS: Params = {"learning_rate": 1.6e-3, "num_envs": 32, "act": "tanh"}
