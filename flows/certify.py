@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from prefect import State, flow, runtime
+from prefect import State, flow
 from prefect.states import Completed
 
 from flows.campaign import measure
@@ -31,10 +31,8 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
     before, outcomes = ended_search(ledger), list[str]()
     ledger.check_version()
     with opened(CampaignSpec.of(**ledger.spec), certify=True) as night:
-        run = {"event": "life", "flow_run_id": runtime.flow_run.id}
-        began = next(event["time"] for event in ledger.events() if event.items() >= run.items())
         for question in questions(ledger, on, budget):
-            made = question.made_since(began)  # by this run, before it was killed
+            made = question.just_made
             ensure_prepared(ledger, question.transfer)
             there, seconds = question.environment, longest(question, runs, parallel=1)
             if not (made or question.declared):  # else it was checked before it was killed
@@ -42,7 +40,8 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
             certificate = made or certifying.without_ablation(question)
             certificate = certificate or certifying.certify(night, question, measure, runs)
             if certificate is None or not certifying.also_ablate(night, question, certificate, measure):
-                outcomes.append((stopping.full(ledger.path) or stopping.ASKED).reason)
+                reason = (stopping.full(ledger.path) or stopping.ASKED).reason
+                outcomes.append(reason.replace("nightshift resume", f"nightshift certify {name}"))
                 break
             outcome = "passed" if certificate.passed else certificate.reason
             outcomes.append(f"{setting(certificate.environment, certificate.conditions.budget)}: {outcome}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from prefect import State, flow, runtime
+from prefect import State, flow
 from prefect.states import Completed
 
 from environments.plugins import Refused
@@ -33,7 +33,7 @@ def rerun(name: Name, trial: Number) -> State[str]:
         reserve = spec.time_for_the_certificate(environment, night.history, 1)
         if trial not in ledger.pending_attempts():  # else it was checked before it was killed
             night.money.check(night.history, f"trial {trial}", environment, longest + reserve)
-        begin(ledger, trial, runtime.flow_run.id)
+        begin(ledger, trial)
         stop = search(night, only=trial)
         night.ending = certify_at_the_end(night, stop, measure)
         again, is_left = night.trial(trial), trial in ledger.pending_attempts()
@@ -50,11 +50,8 @@ def check(ledger: Ledger, number: int) -> None:
         raise Refused(f"campaign {ledger.campaign.name!r} has no finished trial {number}: see `nightshift status`")
 
 
-def begin(ledger: Ledger, number: int, flow_run_id: str | None) -> None:
-    """Begin another attempt, unless this flow run has begun one before it was killed, or one was cut off."""
-    mine = {"trial": number, "flow_run_id": flow_run_id}
-    known = any(event["event"] == "rerun" and event.items() >= mine.items() for event in ledger.events())
-    if known or number in ledger.pending_attempts():
-        return
-    attempt = ledger.begin_attempt(number)
-    ledger.event("rerun", **mine, attempt=attempt)
+def begin(ledger: Ledger, number: int) -> None:
+    """Begin another attempt, unless one was cut off, or who made it was before its end."""
+    made = any(event["event"] == "rerun" and event["trial"] == number for event in ledger.cut_off())
+    if not made and number not in ledger.pending_attempts():
+        ledger.event("rerun", trial=number, attempt=ledger.begin_attempt(number))

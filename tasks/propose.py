@@ -35,7 +35,7 @@ def propose(
     if isinstance(proposal, Nothing):
         return ended(proposal, f"nothing to try: {proposal.because or 'everything has been tried'}")
     proposal = replace(proposal, seconds=round(time.monotonic() - began, 3))
-    write_atomic(checks.place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
+    write_atomic(checks.place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2) + b"\n", lasting=True)
     return ended(proposal, f"{proposal.proposer}: {proposal.rationale or 'no rationale'}")
 
 

@@ -77,7 +77,7 @@ def compare(
     optuna: str | None = None,
     rl_zoo: str | None = None,
     minutes: Annotated[float, Parameter(validator=Number(gt=0, lte=60 * 24 * 7))] = 60.0,
-    minimize: bool = False,
+    minimize: Annotated[bool | None, Parameter(negative="--maximize")] = None,
     runs: str = "",
     more: str = "",
     set_: Settings = None,
@@ -105,7 +105,7 @@ def compare(
         optuna: With --train: study.db, whose best trial is A. B is --b, or its median trial; `default`: no parameter.
         rl_zoo: ppo.yml#CartPole-v1 or logs/ppo/CartPole-v1_1: tuned hyperparameters against SB3's defaults.
         minutes: With --train or --rl-zoo: of one training at most. Default: 60.
-        minimize: With --train: a lower score is better.
+        minimize: With --train: a lower score is better. Default: as in the study, else a higher one.
         runs: Fresh runs of each side, 5 or 5v3. Default: 5, or 2 in a deterministic environment.
         more: So many runs more, of the named or the last comparison.
     """
@@ -122,8 +122,11 @@ def compare(
             question = own_script.of_rl_zoo(rl_zoo, minutes, draft, overrides)
         elif train:
             named, down = own_script.of_study(optuna, b) if optuna else (((str(a), str(a)), (str(b), str(b))), False)
+            down = down if minimize is None else minimize
+            if down and minimize is None:
+                print(f"as in the study, less of what {eval_!r} prints is better; else --maximize", file=sys.stderr)
             question = own_script.question(
-                train, eval_, *named, draft, overrides, folder=Path.cwd(), minutes=minutes, minimize=minimize or down
+                train, eval_, *named, draft, overrides, folder=Path.cwd(), minutes=minutes, minimize=down
             )
         elif a and b:
             question = single_runs.between(a, b, on, overrides, trust)

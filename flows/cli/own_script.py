@@ -35,8 +35,10 @@ from tasks.importing._original import LARGEST_BYTES, PASSED_OVER, REPOSITORY
 from tasks.importing._runner import PROGRAMS
 from tasks.importing.rl_zoo import STEPS, entry_of
 from tasks.system.home import home
+from tasks.system.secret_places import secret_place
 
-LEFT_OUT = shutil.ignore_patterns(".*", "nohup.out", *PASSED_OVER)
+LEFT_OUT = shutil.ignore_patterns(".*", "nohup.out", "slurm-*.out", "*.log", *PASSED_OVER)
+NOBODY_THERE = {"SDL_VIDEODRIVER": "dummy", "WANDB_MODE": "disabled"}
 ENGINES = {"out", "seed", "budget_seconds", "device"}
 """Placeholders that are filled in for each run."""
 FORM = "--train needs {seed}, {out}, and {config} or a parameter such as {lr}; --eval needs {out}"
@@ -82,7 +84,7 @@ def question(
         },
     }  # fmt: skip
     shutil.copyfile(PROGRAMS / "run.py", place / "train.py")
-    (place / "run.json").write_text(json.dumps({"links": links}))
+    (place / "run.json").write_text(json.dumps({"links": links, "variables": NOBODY_THERE}))
     (place / FILE).write_text(tomlkit.dumps(keys))
     environment = environments.load(place, overrides)
     check_environment(environment)
@@ -98,6 +100,11 @@ def _copy(folder: Path, project: Path) -> dict[str, str]:
         if is_venv or path.resolve() == home().resolve() or project.is_relative_to(path):
             continue
         below = [path, *path.rglob("*")]
+        for file in below:
+            if file.is_symlink() and (secret := secret_place(file.resolve())):
+                raise Refused(
+                    f"{file} is a link to {secret}, which programs may not read: remove it, or start elsewhere"
+                )
         sizes = accumulate(file.stat().st_size for file in below if file.is_file())
         away = (file for file in below[1:] if file.is_symlink() and file.is_dir() and not _is_inside(file, path))
         if any(size > LARGEST_BYTES for size in sizes) or any(away):
@@ -161,8 +168,8 @@ def of_study(place: str, b: str | None) -> tuple[tuple[Named, Named], bool]:
         return f"trial {trials[at].number}, {what} of {len(trials)}", json.dumps(params)
 
     study, trials = best_first(place)
-    if not trials:
-        raise Refused(f"--optuna: study {study.study_name!r} has no finished trial")
+    if len(trials) < 1 + (b is None):
+        raise Refused(f"--optuna: study {study.study_name!r} has {len(trials)} finished trials")
     if b is None:
         other = side(len(trials) // 2, "the median")
     else:
@@ -194,12 +201,16 @@ def of_rl_zoo(place: str, minutes: float, draft: Path, overrides: dict[str, Valu
 
 def _of_logs(folder: Path) -> tuple[Path, str, dict[str, Any]] | str:
     """The same of a folder such as logs/ppo/CartPole-v1_1, as `rl_zoo3.train` leaves it."""
-    file = next(iter(folder.rglob("args.yml")), None)
-    if file is None:
-        return "there is no args.yml below it"
-    files = (file, file.with_name("config.yml"))
+    found = [*folder.rglob("args.yml")]
+    if len(found) != 1:
+        return f"there are {len(found)} args.yml below it, not one"
+    files = (found[0], found[0].with_name("config.yml"))
     # Ordered dictionaries and tuples, which without their tags are lists.
     stated, tuned = (dict(yaml.safe_load(PYTHON_TAG.sub("", each.read_text()))[0]) for each in files)
+    if stated.get("env_kwargs"):
+        return f"its env_kwargs {stated['env_kwargs']} are not carried"
+    if stated.get(STEPS, -1) > 0:  # `-n`, which config.yml does not have
+        tuned[STEPS] = stated[STEPS]
     return Path(stated["algo"]), stated["env"], {key: value for key, value in tuned.items() if value is not None}
 
 

@@ -119,7 +119,7 @@ def stop(campaign: str, /, *, now: bool = False) -> int:
         if time.monotonic() > deadline:
             raise Refused(f"process {holder['pid']} still runs {campaign!r} {END_SECONDS:.0f} s after SIGTERM")
         time.sleep(0.1)
-    print(f"{campaign} is stopped; nightshift resume {campaign}")
+    print(f"{campaign} is stopped; nightshift {'certify' if 'certify' in holder else 'resume'} {campaign}")
     return 0
 
 

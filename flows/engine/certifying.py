@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +17,8 @@ from flows.engine import stopping
 from flows.engine.attempt import Measurement
 from flows.engine.night import Night, bench_of
 from flows.engine.stopping import ASKED, Stop
-from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.spec import runs_in_time
+from flows.spec.campaign_spec import SPARE, CampaignSpec
+from flows.spec.spec import end_of, runs_in_time
 from tasks import preparing
 from tasks.bench import RunPlan, Units
 from tasks.describe import setting
@@ -114,13 +115,12 @@ class Question:
         made = (one for one in reversed(self.answers_on_champion) if one.runs)
         return next((one for one in made if one.conditions.changed == self.conditions.changed), None)
 
-    def made_since(self, moment: float) -> Certificate | None:
-        """The newest certificate of the champion, if it was stored after that moment (Unix time)."""
-        for one in self.answers_on_champion[-1:]:
-            name = name_of(one.look, one.environment, one.elsewhere, one.conditions)
-            if (self.ledger.path / "certificates" / f"{name}.json").stat().st_mtime > moment:
-                return one
-        return None
+    @property
+    def just_made(self) -> Certificate | None:
+        """The newest certificate of the champion, if whoever made it was cut off before its end."""
+        recent = {event.get("name") for event in self.ledger.cut_off() if event["event"] == "certified"}
+        newest = self.answers_on_champion[-1:]
+        return next((one for one in newest if recent & {_file_name(one)}), None)
 
     @property
     def carried(self) -> Certificate | None:
@@ -145,9 +145,25 @@ def certify_at_the_end(night: Night, stop: Stop, measure: Measure) -> Stop:
         if reason := nothing_to_certify(question) or unpromising(night.history):
             night.ledger.event("uncertified", reason=reason)
             return stop
+        if reason := _not_any_more(night, question):
+            return Stop("stopped", f"{reason}; `nightshift certify {night.spec.name}` makes the certificate")
         made = certify(night, question, measure)
     done = made is not None and also_ablate(night, question, made, measure)
     return stop if done else stopping.full(night.ledger.path) or ASKED
+
+
+def _not_any_more(night: Night, question: Question) -> str:
+    """Why limits that have changed since time and money were reserved allow no certificate; empty if they do."""
+    spec, environment, history = night.spec, question.environment, question.history
+    if time.time() > end_of(vars(spec)):
+        return f"until = {spec.until} has passed"
+    seconds = spec.time_for_the_certificate(environment, history, parallel=1) / SPARE
+    try:
+        if not question.declared:  # else a part of it may be paid
+            night.money.check(history, "the certificate", environment, seconds)
+    except Refused as short:
+        return str(short)
+    return ""
 
 
 def nothing_to_certify(question: Question, runs: int | None = None) -> str | None:
@@ -234,7 +250,7 @@ def certify(night: Night, question: Question, measure: Measure, runs: int | None
             look, question.error_left, leader.number, question.environment.name, (), False, "", own, own.levels[-1],
             elsewhere=question.is_transfer, conditions=question.conditions,
         )  # fmt: skip
-        write_atomic(question.declaration, CERTIFICATE.dump_json(declared).decode() + "\n")
+        write_atomic(question.declaration, CERTIFICATE.dump_json(declared).decode() + "\n", lasting=True)
     if declared.champion != leader.number:
         why = f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
         lost = replace(declared, reason=why)
@@ -264,6 +280,8 @@ def _in_groups(night: Night, question: Question, measure: Measure, declared: Cer
     carried, blocks = len(fresh), max(design.champion, design.baseline)
     draw = random.Random(ledger.seed("order", ledger.key(champion, f"certificate-{name}")))
     search, apart = question.searched, ""
+    if earlier and earlier.not_reused:  # they stay apart
+        search, apart = (), earlier.not_reused
     for champions, baselines in design.groups[-len(own.groups) :]:
         while missing := _missing(fresh, champions, baselines - counted(search, baselines)):
             draw.shuffle(missing)
@@ -378,11 +396,16 @@ def also_ablate(night: Night, question: Question, made: Certificate, measure: Me
 
 
 def store(ledger: Ledger, certificate: Certificate) -> None:
-    name = name_of(certificate.look, certificate.environment, certificate.elsewhere, certificate.conditions)
+    name = _file_name(certificate)
     text = CERTIFICATE.dump_json(certificate, indent=2).decode() + "\n"
-    write_atomic(ledger.path / "certificates" / f"{name}.json", text)
+    write_atomic(ledger.path / "certificates" / f"{name}.json", text, lasting=True)
     reconcile(ledger)
-    ledger.event("certified", look=certificate.look, trial=certificate.champion, passed=certificate.passed)
+    facts = {"look": certificate.look, "trial": certificate.champion, "passed": certificate.passed}
+    ledger.event("certified", **facts, name=name)
+
+
+def _file_name(made: Certificate) -> str:
+    return name_of(made.look, made.environment, made.elsewhere, made.conditions)
 
 
 def name_of(look: int, environment: str, elsewhere: bool, conditions: Conditions) -> str:

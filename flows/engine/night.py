@@ -240,7 +240,7 @@ def opened(spec: CampaignSpec, **facts: object) -> Iterator[Night]:
     if not facts:
         spec.check()
         spec.loaded_proposer.preflight(check_budget(spec))
-        launching.check(spec.launch)
+    launching.check(spec.launch)
     ledger = spec.open()
     with (
         cancellable(), campaign_lock.hold(ledger, run.id, page=run.ui_url, api=run.api_url, **facts),

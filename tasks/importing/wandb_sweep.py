@@ -12,7 +12,7 @@ from tasks.importing._parameters import ConvertedParameter, choice, is_number, i
 METHODS = {"grid": "grid", "random": "random_search", "bayes": "tpe"}
 """The proposers that search as W&B's methods do."""
 COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
-MACROS = (*COMMAND, "${args_no_boolean_flags}")
+MACROS = (*COMMAND, "${args_no_boolean_flags}", "${args_no_hyphens}")
 EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 LOG = "log_uniform_values"
 DISTRIBUTIONS = ("uniform", "int_uniform", LOG)

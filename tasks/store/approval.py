@@ -19,7 +19,7 @@ PARKED = TypeAdapter(Parked)
 
 
 def park(ledger: Ledger, parked: Parked) -> None:
-    write_atomic(ledger.place(parked.number).path / NAME, PARKED.dump_json(parked, indent=2) + b"\n")
+    write_atomic(ledger.place(parked.number).path / NAME, PARKED.dump_json(parked, indent=2) + b"\n", lasting=True)
 
 
 def answer(ledger: Ledger, number: int, approved: bool, comment: str, by: str) -> None:

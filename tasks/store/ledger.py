@@ -305,6 +305,11 @@ class Ledger:
         line = {"time": round(time.time(), 3), "event": kind, "pid": os.getpid(), **facts}
         append_line(self.path / "events.jsonl", json.dumps(line))
 
+    def cut_off(self) -> list[dict[str, Any]]:
+        """The events since a process of this campaign last came to its end."""
+        events = [*self.events()]
+        return events[max((place for place, event in enumerate(events, 1) if event["event"] == "end"), default=0) :]
+
     def events(self) -> Iterator[dict[str, Any]]:
         file = self.path / "events.jsonl"
         if (size := file.stat().st_size if file.exists() else 0) != self._events[0]:

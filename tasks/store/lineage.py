@@ -111,7 +111,7 @@ def _ref(number: int) -> str:
 
 def _git(repository: Path, *arguments: str, stdin: bytes = b"") -> bytes:
     # An explicit path: git would search every directory above, and one of them is the user's repository.
-    command = ["git", f"--git-dir={repository}", *arguments]
+    command = ["git", "-c", "core.fsync=committed", f"--git-dir={repository}", *arguments]  # its objects, too
     done = subprocess.run(command, input=stdin, capture_output=True, env=git_environment())
     if done.returncode:
         raise OSError(f"git {arguments[0]} in {repository}: {done.stderr.decode(errors='replace').strip()}")

@@ -48,7 +48,6 @@ def with_trials(tmp_path: Path) -> Ledger:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("bogus",), "bogus"),
         (("run", "cartpol", "--trials", "3"), "unknown environment 'cartpol'. Did you mean 'cartpole'?"),
         (("resume",), "no campaign is unfinished"),
     ],

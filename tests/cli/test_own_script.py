@@ -47,6 +47,7 @@ COMMANDS = (
     "--train", "python train.py --config {config} --seed {seed} --out {out}", "--eval", "python eval.py {out}",
     "--a", "tuned.json", "--b", "default.json", "--runs", "5v3",
 )  # fmt: skip
+SAY = ("python", "-c", "import sys; print(sys.argv[1]); print(*sys.argv[2:], file=sys.stderr)")
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def test_the_command_names_the_interpreter_with_its_editable_packages_and_large_
     data.mkdir()
     with (data / "large.bin").open("wb") as file:
         file.truncate(own_script.LARGEST_BYTES + 1)
-    uses = "import depot, sys\nassert sys.prefix.endswith('.venv')\nopen('data/large.bin').read(1)\n"
+    uses = "import depot, sys\nassert sys.prefix.endswith('.venv')\nopen('data/large.bin').read(1)\nopen('data/new', 'w')\n"
     (project / "train.py").write_text(uses + TRAIN.replace("lr + draw", "lr + depot.BONUS + draw"))
     commands = [word.replace("python ", ".venv/bin/python ") for word in COMMANDS]
     code, found = compare(project, *commands)
@@ -175,6 +176,7 @@ def test_the_best_trial_of_a_study_meets_the_median_and_a_searched_seed_is_left_
         ('{"score": 0.25}\n', {"score": 0.25}),
         ('{"units": [1, 0]}\ndone', {"units": [1, 0]}),
         ("v2 done", None),
+        ("return 7\fat exit: 1 leaked object", {"score": 7.0}),
     ],
 )
 def test_the_last_number_that_is_printed_is_the_score(tmp_path: Path, printed: str, result: object) -> None:
@@ -182,7 +184,7 @@ def test_the_last_number_that_is_printed_is_the_score(tmp_path: Path, printed: s
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "params.json").write_text("{}")
     (tmp_path / "repository").mkdir()
-    judge = [sys.executable, "train.py", "judge", tmp_path, "result.json", "--", "printf", "%s", printed]
+    judge = [sys.executable, "train.py", "judge", tmp_path, "result.json", "--", *SAY, *printed.split("\f")]
     done = subprocess.run(judge, cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode == 0) == (result is not None), done.stderr
     assert result is None or json.loads((tmp_path / "result.json").read_text()) == result
@@ -194,7 +196,6 @@ def test_a_command_gets_what_it_names_of_both_sides_and_what_lacks_is_refused_be
     cases = {
         "python train.py --config {config} --out {out}": r"needs \{seed\}",
         "python train.py --config {config} --seed {seed}": r"needs \{seed\}",
-        "python train.py --seed {seed} --out {out}": r"needs \{seed\}",
         "python train.py --batch {batch} --seed {seed} --out {out}": r"no plain value for \{batch\}",
         "bin/python train.py --config {config} --seed {seed} --out {out}": "bin/python does not run",
         "python train.py --lr {lr} --n {n} --seed {seed} --out {out}": "",
@@ -206,6 +207,9 @@ def test_a_command_gets_what_it_names_of_both_sides_and_what_lacks_is_refused_be
             question = own_script.question(train, COMMANDS[3], *sides, tmp_path / str(number), {}, folder=project)
     params = [question.environment.complete(side.params) for side in question.sides.values()]
     assert params == [{"lr": 0.2, "n": 3}, {"lr": 0.1, "n": 3}]
+    (project / "keys").symlink_to("/etc/ssh")
+    with pytest.raises(Refused, match="may not read"):
+        own_script.question(train, COMMANDS[3], *sides, tmp_path / "again", {}, folder=project)
 
 
 def test_an_entry_of_rl_zoo_meets_the_defaults_of_the_same_task(tmp_path: Path) -> None:
@@ -225,11 +229,11 @@ def test_an_entry_of_rl_zoo_meets_the_defaults_of_the_same_task(tmp_path: Path) 
     logs = tmp_path / "logs/ppo/CartPole-v1_1/CartPole-v1"
     logs.mkdir(parents=True)
     ordered = "!!python/object/apply:collections.OrderedDict\n- - - {}\n    - {}\n  - - {}\n    - {}\n"
-    (logs / "args.yml").write_text(ordered.format("algo", "ppo", "env", "CartPole-v1"))
+    (logs / "args.yml").write_text("- [[algo, ppo], [env, CartPole-v1], [n_timesteps, 5000]]")
     (logs / "config.yml").write_text(ordered.format("n_timesteps", "100000", "n_envs", "8"))
     (tmp_path / "draft").mkdir()
     own_script.of_rl_zoo(str(logs.parent), 10, tmp_path / "draft", {})
     tuned = yaml.safe_load((tmp_path / "draft/tuned.yml").read_text())
-    assert tuned == {"CartPole-v1": {"n_timesteps": 100_000, "n_envs": 8}}
+    assert tuned == {"CartPole-v1": {"n_timesteps": 5000, "n_envs": 8}}
     with pytest.raises(Refused, match="Did you mean 'CartPole-v1'"):
         own_script.of_rl_zoo(str(tmp_path / "ppo.yml#CartPole-v0"), 10, tmp_path, {})

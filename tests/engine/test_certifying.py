@@ -91,12 +91,27 @@ def test_a_second_certificate_has_half_of_the_error_that_is_left_and_another_env
     assert own.error_left == pytest.approx(0.96 * ALPHA)
     store(ledger, luck())
     assert nothing_to_certify(own) is None and own.look == 2
+    assert own.just_made == luck(), "whoever made it did not come to its end"
+    ledger.event("end", state="finished", reason="as before")
+    assert own.just_made is None
     assert own.error_left == pytest.approx((ALPHA - luck().alpha) / 2)
     assert own.spec.certificate_design(own.environment) == planned(own, None), "time is reserved for what comes"
     assert own.carried and planned(own, 4).groups == ((4, 4),), "the carried runs hold those of the search"
     elsewhere = tuple(replace(one, run=replace(one.run, machine="another")) for one in luck().runs)
     store(ledger, replace(luck(), runs=elsewhere))
     assert own.carried is None and nothing_to_certify(own) is None, "runs of other machines do not compare"
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [({"until": "2001-01-01T00:00:00Z"}, "has passed"), ({"usd_per_hour": 3600.0, "max_usd": 1.0}, "max_usd = 1, ")],
+)
+def test_limits_that_were_lowered_hold_for_the_certificate_at_the_end(
+    tmp_path: Path, server: str, limits: dict[str, Any], why: str
+) -> None:
+    ledger = campaign(noisy(tmp_path / "noisy"), **limits)
+    stop = at_the_end(server, ledger, GOOD)
+    assert stop.state == "stopped" and why in stop.reason and not (ledger.path / "certificates").exists()
 
 
 def test_what_is_not_even_better_in_the_search_is_not_certified_and_the_status_says_why(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import signal
@@ -60,16 +59,17 @@ def verdicts(history: History) -> list[tuple[int, int, int, str]]:
 
 
 def test_one_request_makes_one_attempt_however_often_it_is_retried(young: Ledger) -> None:
-    for flow_run in ("a", "a", "b"):  # b goes on with what a had begun
-        rerun.begin(young, 0, flow_run)
+    for _ in range(2):  # the second goes on with what the first had begun
+        rerun.begin(young, 0)
         assert young.pending_attempts() == {0: 2}
     (first,) = young.history()
     filled(young, (replace(first, attempt=2),))
-    rerun.begin(young, 0, "a")  # it was killed after the new attempt was decided
+    rerun.begin(young, 0)  # it was killed after the new attempt was decided
     assert young.attempt(0) == 2
-    rerun.begin(young, 0, "c")
+    young.event("end", state="finished", reason="as before")
+    rerun.begin(young, 0)
     assert young.attempt(0) == 3
-    assert [(event["attempt"], event["flow_run_id"]) for event in told(young, "rerun")] == [(2, "a"), (3, "c")]
+    assert [event["attempt"] for event in told(young, "rerun")] == [2, 3]
 
 
 def test_it_is_decided_as_the_newest_trial_and_nothing_else_changes(tmp_path: Path, server: str) -> None:
@@ -89,10 +89,6 @@ def test_it_is_decided_as_the_newest_trial_and_nothing_else_changes(tmp_path: Pa
 
     assert [event["trial"] for event in told(ledger, "settled")] == [0, 1, 2, 3, 1]
     table = (ledger.path / "results.tsv").read_text()
-    rows = [
-        (row["trial"], row["attempt"], row["verdict"]) for row in csv.DictReader(table.splitlines(), delimiter="\t")
-    ]
-    assert rows == [("0", "1", "keep"), ("2", "1", "discard"), ("3", "1", "discard"), ("1", "2", "keep")]
     (ledger.path / "results.tsv").unlink()  # as if it was killed before it wrote that
     subprocess.run(["git", "-C", ledger.path / "lineage.git", "update-ref", "-d", "refs/trials/0001"], check=True)
     assert reconcile(ledger) == now and (ledger.path / "results.tsv").read_text() == table

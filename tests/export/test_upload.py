@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pytest
 
-import environments
 from environments.plugins import Refused
 from flows.engine.certifying import store
-from flows.export.upload import front_matter, upload
+from flows.export.upload import upload
 from tasks.store.ledger import Ledger
 from tests.support import web
 from tests.support.histories import certified
@@ -187,8 +186,6 @@ def test_an_upload_is_one_private_commit_that_says_what_it_is_with_a_card_that_t
     assert (result.metric_type, result.metric_value) == (ledger.environment.metric, 10.5)
     assert card.data.library_name == "nightshift" and "reinforcement-learning" in (card.data.tags or ())
     assert card.text.lstrip().startswith("# n, trial 1\n") and "certified" in card.text
-    of_a_text_model = front_matter(environments.named("arithmetic"), ledger.history()[1], None, "n")
-    assert "pipeline_tag: text-generation" in of_a_text_model
     assert send(ledger, "me/open", public=True)["visibility"] == "public"
 
 

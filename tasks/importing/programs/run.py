@@ -146,6 +146,7 @@ def words(program: str, params: Mapping[str, Any]) -> list[str]:
     switches = {name: f"--{name}" if value else "" for name, value in params.items() if isinstance(value, bool)}
     macros = {
         "${env}": [], "${interpreter}": [sys.executable], "${program}": [program], "${args}": [*flags.values()],
+        "${args_no_hyphens}": [f"{name}={text}" for name, text in texts.items()],
         "${args_no_boolean_flags}": [*filter(None, {**flags, **switches}.values())],
     }  # fmt: skip
     return [word for given in HOW["command"] for word in macros.get(given, [given])]
@@ -179,7 +180,12 @@ def copied(folder: Path) -> Path:
     for place, original in HOW["links"].items():
         mine = copy / Path(place).expanduser()
         mine.parent.mkdir(parents=True, exist_ok=True)
-        mine.symlink_to(original)
+        if not Path(original).is_dir():
+            mine.symlink_to(original)
+            continue
+        mine.mkdir()  # of its own, so that the program may write beside what is linked
+        for path in Path(original).iterdir():
+            (mine / path.name).symlink_to(path)
     return copy
 
 
@@ -247,8 +253,9 @@ def evaluate(out: Path, result: Path) -> None:
         copy = copied(Path(folder))
         here = variables(json.loads((out / "params.json").read_text()), 0, Path(folder), copy)
         here.update({"AR_RUN_DIR": str(out / "run"), "AR_MODEL_DIR": str(out / "model")})
-        done = subprocess.run(HOW["evaluate"], cwd=copy, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    numbers, lines = Numbers(), done.stdout.decode("utf-8", "replace").splitlines()
+        done = subprocess.run(HOW["evaluate"], cwd=copy, env=here, capture_output=True)
+    # Warnings come first: one at its exit, which may have a number in it, is not the last word of the evaluation.
+    numbers, lines = Numbers(), b"\n".join((done.stderr, done.stdout)).decode("utf-8", "replace").splitlines()
     numbers.read(lines)
     if done.returncode:
         sys.exit(done.returncode)
