@@ -18,7 +18,8 @@ the night these faults come, each with kill -9:
     back        seconds from the fault until its effect was over: until the campaign runs again (engine, restart),
                 there is a worker (worker), the next run begins (training), nothing waits for MLflow any more (mlflow),
                 and after the disk has room the campaign runs again (disk)
-    hands       interventions: commands that somebody had to type. A full disk takes one, `nightshift resume`
+    hands       interventions: commands that somebody had to type. A full disk takes one, `nightshift resume`,
+                and so does a restart after that
     lost        trials that had ended before the fault and are not the same after it
 
 At the end there are the trials of the night, what ships, and the same three counts over all. A fault that the machine
@@ -186,14 +187,19 @@ class Night:
         """Have the campaign begun by a schedule, or going on, where it was begun before everything was killed."""
         self.ballast.unlink(missing_ok=True)
         again, before = self._has_begun(), self._decided()
+        began = time.monotonic()
+        taken_over = again and any(row.hands for row in self.faults.rows) and not self._is_over()
         if not again:
             self._schedule()
-        back = self.until(lambda: self.engine or self._is_over(), 900, "a process of the campaign")
+        elif taken_over:  # by `nightshift resume` after the full disk: Prefect leaves it
+            self.command("up")
+            self.command("resume", self.campaign, "--detach")
+        self.until(lambda: self.engine or self._is_over(), 900, "a process of the campaign")
         with (self.place / "events.jsonl").open() as events:  # its own time: on a busy machine it is seen late
             first = json.loads(events.readline())
         self._began = time.monotonic() - (time.time() - first["time"])
         if again:
-            self._note("restart", back, 0, before, "after everything was killed")
+            self._note("restart", time.monotonic() - began, int(taken_over), before, "after everything was killed")
 
     def _schedule(self) -> None:
         """Deploy the campaign with a schedule, and return once its first trial has begun."""
