@@ -10,6 +10,7 @@ Python that a shell would start, and judged by a hundred episodes beside it.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -37,9 +38,9 @@ from tasks.importing.rl_zoo import STEPS, entry_of
 from tasks.system.home import home
 from tasks.system.secret_places import secret_place
 
-LEFT_OUT = shutil.ignore_patterns(".*", *PASSED_OVER)
-LEFT_OUT_AT_THE_TOP = shutil.ignore_patterns(".*", "nohup.out", "slurm-*.out", "*.log", *PASSED_OVER)
-NOBODY_THERE = {"SDL_VIDEODRIVER": "dummy", "WANDB_MODE": "disabled"}
+CACHES = shutil.ignore_patterns(".*", *PASSED_OVER)
+LOGS = shutil.ignore_patterns("nohup.out", "slurm-*.out", "*.log")
+HEADLESS = {"SDL_VIDEODRIVER": "dummy", "WANDB_MODE": "disabled"}
 ENGINES = {"out", "seed", "budget_seconds", "device"}
 """Placeholders that are filled in for each run."""
 FORM = "--train needs {seed}, {out}, and {config} or a parameter such as {lr}; --eval needs {out}"
@@ -85,7 +86,7 @@ def question(
         },
     }  # fmt: skip
     shutil.copyfile(PROGRAMS / "run.py", place / "train.py")
-    (place / "run.json").write_text(json.dumps({"links": links, "variables": NOBODY_THERE}))
+    (place / "run.json").write_text(json.dumps({"links": links, "variables": HEADLESS}))
     (place / FILE).write_text(tomlkit.dumps(keys))
     environment = environments.load(place, overrides)
     check_environment(environment)
@@ -96,22 +97,21 @@ def _copy(folder: Path, project: Path) -> dict[str, str]:
     """Copy what is small at the top of a folder, and return where the rest lies, by name."""
     names, links = [path.name for path in folder.iterdir()], dict[str, str]()
     project.mkdir(parents=True)
-    for path in sorted(folder / name for name in {*names} - LEFT_OUT_AT_THE_TOP("", names)):
+    for path in sorted(folder / name for name in {*names} - CACHES("", names) - LOGS("", names)):
         is_venv = (path / "pyvenv.cfg").is_file()
-        if is_venv or path.resolve() == home().resolve() or project.is_relative_to(path):
+        if is_venv or os.path.realpath(path) == os.path.realpath(home()) or project.is_relative_to(path):
             continue
         below = [path, *path.rglob("*")]
         for file in below:
-            if file.is_symlink() and (secret := secret_place(file.resolve())):
-                raise Refused(
-                    f"{file} is a link to {secret}, which programs may not read: remove it, or start elsewhere"
-                )
+            there = Path(os.path.realpath(file))  # a link may lead to itself
+            if file.is_symlink() and not there.is_relative_to("/dev") and (secret := secret_place(there)):
+                raise Refused(f"{file} is a link to {secret}, which programs may not read: remove it")
         sizes = accumulate(file.stat().st_size for file in below if file.is_file())
         away = (file for file in below[1:] if file.is_symlink() and file.is_dir() and not _is_inside(file, path))
         if any(size > LARGEST_BYTES for size in sizes) or any(away):
             links[path.name] = str(path.resolve())
         elif path.is_dir():
-            shutil.copytree(path, project / path.name, ignore=LEFT_OUT, ignore_dangling_symlinks=True)
+            shutil.copytree(path, project / path.name, ignore=CACHES, ignore_dangling_symlinks=True)
         elif path.is_file():
             shutil.copy2(path, project)
     return links

@@ -146,7 +146,7 @@ def certify_at_the_end(night: Night, stop: Stop, measure: Measure) -> Stop:
             night.ledger.event("uncertified", reason=reason)
             return stop
         if reason := _not_any_more(night, question):
-            return Stop("stopped", f"{reason}; `nightshift certify {night.spec.name}` makes the certificate")
+            return Stop("stopped", reason)
         made = certify(night, question, measure)
     done = made is not None and also_ablate(night, question, made, measure)
     return stop if done else stopping.full(night.ledger.path) or ASKED
@@ -156,7 +156,7 @@ def _not_any_more(night: Night, question: Question) -> str:
     """Why limits that have changed since time and money were reserved allow no certificate; empty if they do."""
     spec, environment, history = night.spec, question.environment, question.history
     if time.time() > end_of(vars(spec)):
-        return f"until = {spec.until} has passed"
+        return f"until = {spec.until} has passed: `nightshift certify {spec.name}` makes the certificate"
     seconds = spec.time_for_the_certificate(environment, history, parallel=1) / SPARE
     try:
         if not question.declared:  # else a part of it may be paid

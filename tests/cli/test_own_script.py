@@ -207,7 +207,8 @@ def test_a_command_gets_what_it_names_of_both_sides_and_what_lacks_is_refused_be
             question = own_script.question(train, COMMANDS[3], *sides, tmp_path / str(number), {}, folder=project)
     params = [question.environment.complete(side.params) for side in question.sides.values()]
     assert params == [{"lr": 0.2, "n": 3}, {"lr": 0.1, "n": 3}]
-    (project / "keys").symlink_to("/etc/ssh")
+    for name, there in (("itself", "itself"), ("empty", "/dev/null"), ("keys", "/etc/ssh")):
+        (project / name).symlink_to(there)
     with pytest.raises(Refused, match="may not read"):
         own_script.question(train, COMMANDS[3], *sides, tmp_path / "again", {}, folder=project)
 

@@ -21,7 +21,6 @@ PARTS = (
 FOLDERS = re.compile(r"(?<![\w.~/-])/(?:[\w.@+-]+/)+")
 """Those above a file of this machine."""
 PRIVATE = re.compile(r'"(judge_key|host|identity|page|flow_run_id)": *"[^"]*"')
-"""Facts that are nobody's business."""
 
 
 def record(ledger: Ledger, file: Path) -> None:
