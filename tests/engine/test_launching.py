@@ -232,7 +232,11 @@ def test_a_run_that_is_done_under_another_path_and_home_comes_back_to_its_campai
 def test_a_campaign_whose_launch_fails_for_good_ends_with_the_reason(api: str, home: Path, tmp_path: Path) -> None:
     folder, night = quadratic(tmp_path / "quad"), home / "night"
     parent = start("run", str(folder), "--name", "night", "--launch", DEPLOYMENT, "--tracking", "off", server=api)
-    (launch,) = wait_for(lambda: launches(night, "asked"))
-    set_state(api, launch["flow_run_id"], type="FAILED", message="no such storage")
+
+    def launch() -> list[dict[str, Any]]:
+        assert parent.poll() is None, parent.communicate()
+        return launches(night, "asked")
+
+    set_state(api, wait_for(launch)[0]["flow_run_id"], type="FAILED", message="no such storage")
     said, _ = parent.communicate(timeout=200)
     assert parent.returncode == 1 and "it failed: no such storage" in said and "Traceback" not in said, said

@@ -63,14 +63,12 @@ def test_what_ships_follows_from_the_newest_certificate_that_passed(
     tmp_path: Path, rule: str, state: str, certificates: list[Certificate], history: History, shipped: tuple[Any, Any]
 ) -> None:
     found = document(ended(tmp_path, history, *certificates, state=state, rule=rule))
-
     assert (found["shipped"], found["shipped_trial"]) == shipped
 
 
 def test_a_status_has_every_run_and_what_is_believed_of_the_champion(tmp_path: Path) -> None:
     history = (*up(), tried(up(), 90.0, kind="discard", reruns=[(3, 92.0), (2, 150.0)]))
     found = document(ended(tmp_path, history))
-
     first, champion = found["baseline"], found["champion"]
     assert (first["trial"], first["score"], first["runs"], first["n"]) == (0, 84.0, 3, 48)
     assert (champion["score"], champion["runs"], champion["level"]) == (175.0, 2, "provisional")
@@ -91,7 +89,6 @@ def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is
     elsewhere = certified(2, [5.0, 5.1, 5.2], [4.0, 4.1, 4.2], on="other", error=0.01)
     found = document(ended(tmp_path, history, proof, elsewhere))
     shown = found["certificate"]
-
     assert (shown["look"], shown["alpha"], shown["trial"], shown["passed"], shown["runs"]) == (1, 0.05, 2, True, 3)
     assert (shown["planned"], shown["looks"]) == ({"champion": 3, "baseline": 3}, [[3, 3]])
     assert found["reserved"]["looks"][-1] == [found["reserved"]["champion"], found["reserved"]["baseline"]]
@@ -109,7 +106,6 @@ def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is
 def test_every_status_is_strict_json(tmp_path: Path, history: History) -> None:
     certificates = [PASSED, certified(2, [3.0, 3.0], [1.0, 1.0], look=2), certified(2, [None], [1.0], look=3)]
     ledger = ended(tmp_path, history, *(certificates if len(history) > 2 else []))
-
     found = json.loads(json.dumps(document(ledger), allow_nan=False))
     assert len(found["trials"]) == len(history)
     json.dumps(summary(ledger), allow_nan=False)
